@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import heliograph as hg
-from heliograph.channel.receive.ack_protocol import AckOptions
+from heliograph.channel.ack_protocol import AckOptions
 from heliograph.configuration import StationOptions
 from heliograph.qos.endpoint import Acking, PushOptions, ReceiverOptions
 from heliograph.qos.policies import RULES, policies

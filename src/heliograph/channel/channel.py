@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Never, TypeVar, Unpack, overload
 from weakref import WeakSet
 
+from heliograph.channel.ack_protocol import Acking, split
 from heliograph.channel.admin import FilteredConsumers, FilteredSuppliers, guard, points_of
 from heliograph.channel.history.memory import meets
 from heliograph.channel.history.partitions import Journalled
@@ -25,13 +26,19 @@ from heliograph.channel.observer import joined
 from heliograph.channel.publish.acks import AckTrace
 from heliograph.channel.publish.delayed import delayed_for
 from heliograph.channel.publish.supplier import Receipt, Supplier
-from heliograph.channel.queueing.factory import QueueFactory
 from heliograph.channel.queueing.queue import EventQueue
-from heliograph.channel.receive.ack_protocol import Acking, split
 from heliograph.channel.receive.consumer import Consumer, GroupReceiver
 from heliograph.channel.receive.consumer_factory import ConsumerFactory, ConsumerRequest
 from heliograph.channel.receive.dead_letters import give_up, open_dead_letter_channel
-from heliograph.channel.receive.options import (
+from heliograph.channel.receive.queue_factory import QueueFactory
+from heliograph.channel.receive.subscription import QueuedReceiver, Receiver
+from heliograph.channel.receive.subscription_factory import DECORATES, SubscriptionFactory, decorator
+from heliograph.channel.reconfigure import Arrangement, reconfigure
+from heliograph.channel.registry import Registry, not_allowed
+from heliograph.channel.request_reply import ANSWER_TIMEOUT, Requests
+from heliograph.channel.resync.offer import StateOffer
+from heliograph.channel.resync.subscription import STATE_TIMEOUT, fetch_state, open_healing, resync_options
+from heliograph.channel.selection import (
     FilteredChannel,
     ReceiverOptions,
     Selection,
@@ -43,13 +50,6 @@ from heliograph.channel.receive.options import (
     check_options,
     select,
 )
-from heliograph.channel.receive.subscription import QueuedReceiver, Receiver
-from heliograph.channel.receive.subscription_factory import DECORATES, SubscriptionFactory, decorator
-from heliograph.channel.reconfigure import Arrangement, reconfigure
-from heliograph.channel.registry import Registry, not_allowed
-from heliograph.channel.request_reply import ANSWER_TIMEOUT, Requests
-from heliograph.channel.resync.offer import StateOffer
-from heliograph.channel.resync.subscription import STATE_TIMEOUT, fetch_state, open_healing, resync_options
 from heliograph.errors import Closed, ForkedStation, NotPossible, PeerLost, Suspended
 from heliograph.model.event import Event, EventId, Header, info_of
 from heliograph.runtime.option_names import insist_on_known, names_options
@@ -63,7 +63,6 @@ if TYPE_CHECKING:
     from heliograph.channel.context import ChannelContext
     from heliograph.channel.explain import EventExplanation, GeneratedCode, Why
     from heliograph.channel.history.operations import Operations
-    from heliograph.channel.history.positions import Point
     from heliograph.channel.history.store import HistoryPartition, HistoryStore, SupplierLease
     from heliograph.channel.observer import Observer
     from heliograph.channel.publish.acks import AckMonitor
@@ -76,6 +75,7 @@ if TYPE_CHECKING:
     from heliograph.channel.replay import Replayed
     from heliograph.channel.resync.offer import StateSource
     from heliograph.channel.resync.subscription import Resync
+    from heliograph.channel.selection import Point
     from heliograph.errors import NotMatched
     from heliograph.filters.build import Built
     from heliograph.filters.params import Params
@@ -562,7 +562,7 @@ class Channel(Generic[T]):
                 "history", by what is kept; "cheaper", by whichever has fewer rows; or `hg.Resync(...)`.
             **options: `where` and `params`, `types`, `sources`, `priority`, `dispatch`, `sub_priority`,
                 `latency`, `group`, `queue`, `overflow`, `separation`: see
-                `heliograph.channel.receive.options.select`; in a group that acknowledges also `lease`,
+                `heliograph.channel.selection.select`; in a group that acknowledges also `lease`,
                 `max_in_flight`, `max_deliveries`, `dead_letter` and `order`, as in `consumer`.
         """
         check_options(
@@ -628,7 +628,7 @@ class Channel(Generic[T]):
                 `on_error` is told and it goes on behind; "error": HistoryGone or HistoryDamaged is raised
                 there, once, and the next call goes on. Both carry `ranges`, and `gaps` has them all.
             **options: as in `subscribe`, and about acknowledging: `ack`, `lease`, `max_in_flight`,
-                `max_deliveries`, `dead_letter`, `order`; see `heliograph.channel.receive.ack_protocol.agree`.
+                `max_deliveries`, `dead_letter`, `order`; see `heliograph.channel.ack_protocol.agree`.
         """
         check_options("consumer", options, "name", "start", "until", "gap", *Acking.__annotations__)
         check_name(self.name, "name", name)
@@ -838,7 +838,7 @@ class Channel(Generic[T]):
         return self._own.next_header(event)
 
     def select(self, **options: Unpack[ReceiverOptions]) -> Selection:
-        """Check what a receiver asks for; see `heliograph.channel.receive.options.select`."""
+        """Check what a receiver asks for; see `heliograph.channel.selection.select`."""
         if self.access == "supply":
             raise not_allowed(self.name, self.access)
         if not self._services.filtering and options.get("where") is not None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
+    from heliograph.channel.ack_protocol import OpenCoordinator
     from heliograph.channel.channel import Channel
     from heliograph.channel.dispatch.station_pools import Pools
     from heliograph.channel.explain import Why
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from heliograph.channel.publish.delayed import LaterStore
     from heliograph.channel.publish.worker_acks import WorkerAcks
     from heliograph.channel.queueing.history_merge import LateJoin
-    from heliograph.channel.receive.ack_protocol import OpenCoordinator
     from heliograph.channel.request_reply import RemoteAnswerers
     from heliograph.channel.resync.subscription import RemoteStates
     from heliograph.model.event import Event, Header

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from heliograph.channel.history.feed import ring_all
 from heliograph.channel.publish.acks import passing_from_elsewhere
 from heliograph.channel.publish.remote_supplier import RemotePersistentSupplier, RemoteSupplier
-from heliograph.channel.receive.options import Selection
 from heliograph.channel.receive.subscription import QueuedReceiver
 from heliograph.channel.routing.forwarding import Origin
+from heliograph.channel.selection import Selection
 from heliograph.model.event import Event, EventId
 from heliograph.runtime.ports import seconds_until
 from heliograph.runtime.timeouts import check_timeout

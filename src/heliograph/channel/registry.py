@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Final, Generic, Literal, TypeAlias, TypeVar
 import msgspec
 
 from heliograph.channel.history.memory import MemoryHistory
-from heliograph.channel.receive.options import Selection, check_coalescing, check_names, conditions_for
 from heliograph.channel.receive.subscription import InlineSubscription, QueuedReceiver, Receiver
 from heliograph.channel.routing.compiler import Route, Target, build_route
 from heliograph.channel.routing.conditions import AnyCondition, ReceiverCondition, for_source
 from heliograph.channel.routing.filter_index import MERGED, FilterIndex
 from heliograph.channel.routing.forwarding import ELSEWHERE, Forwarding
 from heliograph.channel.routing.groups import Group
+from heliograph.channel.selection import Selection, check_coalescing, check_names, conditions_for
 from heliograph.errors import Closed, ExpressionError, NotPossible
 from heliograph.model.event import Event
 

@@ -29,7 +29,7 @@ import heapq
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from heliograph.channel.receive.ack_protocol import place_of, stream_of
+from heliograph.channel.ack_protocol import place_of, stream_of
 from heliograph.channel.routing.groups import score
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 from weakref import WeakSet
 
 from heliograph.channel.names import check_channel, pattern_regex
-from heliograph.channel.receive.options import check_name
+from heliograph.channel.selection import check_name
 from heliograph.delivery.records import RESERVED
 from heliograph.errors import (
     BadJournalFile,

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from heliograph.channel.explain import Why, steps_of
-from heliograph.channel.history.positions import NOW
 from heliograph.channel.receive.subscription import QueuedReceiver
 from heliograph.channel.routing.conditions import ReceiverCondition, for_source
+from heliograph.channel.selection import NOW
 from heliograph.delivery.records import DELIVERIES, DeliveryRecord
 from heliograph.errors import HeliographError, NotPossible, QueryFailed
 from heliograph.filters import tree as t

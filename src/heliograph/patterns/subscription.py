@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from heliograph.channel.context import ChannelContext
     from heliograph.channel.ledger import QueueCounts
     from heliograph.channel.publish.supplier import Receipt
-    from heliograph.channel.receive.options import FilteredChannel, ReceiverOptions
     from heliograph.channel.receive.subscription import Receiver
+    from heliograph.channel.selection import FilteredChannel, ReceiverOptions
     from heliograph.configuration import Bounds
     from heliograph.model.event import Header
     from heliograph.patterns.machine import Match

@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast, overload
 
 import msgspec
 
-from heliograph.channel.receive.options import ReceiverOptions, check_options
 from heliograph.channel.receive.subscription import QueuedReceiver, takes_header
+from heliograph.channel.selection import ReceiverOptions, check_options
 from heliograph.errors import InvalidTask, NotPossible
 from heliograph.qos.dispatch_order import MAX_SUB_PRIORITY
 from heliograph.qos.policies import LOWEST_PRIORITY

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from heliograph.channel.receive.ack_protocol import numbered, place_of, stream_of
+from heliograph.channel.ack_protocol import numbered, place_of, stream_of
 from heliograph.delivery.in_flight_window import MAX_OUT, Dead, InFlightEvent, Window
 from tests.support import examples
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, TypedDict
 import msgspec
 import pytest
 
-from heliograph.channel.receive.options import Selection
 from heliograph.channel.reconfigure import Arrangement
+from heliograph.channel.selection import Selection
 from heliograph.qos.endpoint import Acking, PushOptions, ReceiverOptions, Wanted
 from heliograph.qos.policies import RULES, QoS, policies
 from heliograph.runtime.declared_options import (

@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 import heliograph as hg
+from heliograph.channel.ack_protocol import Acking
 from heliograph.channel.channel import Channel
 from heliograph.channel.publish.options import Said
-from heliograph.channel.receive.ack_protocol import Acking
 from heliograph.channel.receive.consumer import Consumer
-from heliograph.channel.receive.options import ReceiverOptions
+from heliograph.channel.selection import ReceiverOptions
 from heliograph.errors import UnknownOption
 from heliograph.runtime.option_names import OTHER_WORDS, TAKEN_BY, names_options
 from heliograph.scheduling.tasks import Statement

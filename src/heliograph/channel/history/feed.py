@@ -45,20 +45,19 @@ from heliograph.runtime.task_pool import TaskPool
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from heliograph.channel.history.positions import Begin
+    from heliograph.channel.batch import OutgoingBatch, QueueMatches
     from heliograph.channel.history.store import HistoryPartition
     from heliograph.channel.ledger import QueueCounts
-    from heliograph.channel.publish.batch import OutgoingBatch
-    from heliograph.channel.receive.options import InOwnClass
     from heliograph.channel.routing.compiler import Route
     from heliograph.channel.routing.conditions import AnyCondition
+    from heliograph.channel.selection import Begin, InOwnClass
     from heliograph.model.event import Event
     from heliograph.model.history_epochs import Epochs
     from heliograph.runtime.ports import Tasks
 
 log = logging.getLogger(__name__)
 
-Offer: TypeAlias = "tuple[OutgoingBatch, MatchedQueues | None]"
+Offer: TypeAlias = "tuple[OutgoingBatch, QueueMatches | None]"
 """Events, and the queues that they are for; None: those that their route always gives."""
 Lots: TypeAlias = "defaultdict[EventQueue, list[Item]]"
 """Events by queue."""
@@ -168,7 +167,7 @@ class Feed:
         self,
         routes: Mapping[type, Route],
         batch: OutgoingBatch,
-        found: MatchedQueues | None,
+        found: QueueMatches | None,
         lots: Lots,
         rings: list[JournalQueue],
     ) -> None:
@@ -264,7 +263,7 @@ class Feed:
         self._bounded.add((queue, partition))
 
 
-def _find(routes: Mapping[type, Route], batch: OutgoingBatch) -> MatchedQueues | None:
+def _find(routes: Mapping[type, Route], batch: OutgoingBatch) -> QueueMatches | None:
     """The queues that the events of a batch are for: those that its supplier has found, if they still are."""
     found, batch.matches = batch.matches, None  # whoever keeps the receipt keeps no queues
     return found if found is not None and found.hold(routes) else _find_again(routes, batch)

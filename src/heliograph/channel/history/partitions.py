@@ -12,8 +12,8 @@ from weakref import WeakSet
 import msgspec
 
 from heliograph.channel.history.feed import Feed, JournalQueue
-from heliograph.channel.history.positions import NOW, Cursors, OffsetRange, PartitionPosition, Point
-from heliograph.channel.receive.options import for_version
+from heliograph.channel.history.positions import Cursors, PartitionPosition
+from heliograph.channel.selection import NOW, OffsetRange, Point, for_version
 from heliograph.errors import NotPossible, QueryFailed
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from heliograph.channel.context import ChannelContext
     from heliograph.channel.history.store import HistoryPartition, HistoryStore, SupplierLease
     from heliograph.channel.queueing.queue import EventQueue
-    from heliograph.channel.receive.options import Selection
+    from heliograph.channel.selection import Selection
     from heliograph.model.event import Event
     from heliograph.qos.dispatch_order import Ranking
     from heliograph.qos.policies import QoS

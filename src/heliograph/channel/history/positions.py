@@ -9,41 +9,16 @@ from __future__ import annotations
 from collections import deque
 from contextlib import suppress
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Final
 
 from heliograph.errors import NotPossible, QueryFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from datetime import datetime
+    from collections.abc import Iterable, Iterator
 
     from heliograph.channel.history.store import HistoryCursor, HistoryPartition
     from heliograph.channel.queueing.queue import Item
-
-Begin: TypeAlias = "Callable[[HistoryPartition, int], int]"
-"""Where a receiver begins in a partition that was met when its watermark was the second argument."""
-Point: TypeAlias = "str | int | datetime | Mapping[str, int] | None"
-"""A place in a channel's history: "earliest", "now" or "latest", an offset, an aware datetime, or an offset
-for each partition."""
-
-
-NOW: Final = ("now", "latest")
-"""Names of the place behind all that is kept."""
-
-
-class OffsetRange(msgspec.Struct, frozen=True):
-    """The part of a history that a receiver wants."""
-
-    start: Point = "now"
-    """As it was asked for."""
-    begins: dict[str, int] = {}
-    """The first offset that it wants, per partition."""
-    ends: dict[str, int] | None = None
-    """The offset at which it ends, per partition, and it wants no other partition; None: it does not end."""
-    later: Begin | None = None
-    """Finds where it begins in partitions that are met later; None: it wants none of those."""
+    from heliograph.channel.selection import Begin, Point
 
 
 class PartitionPosition:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from heliograph.channel.publish.batch import OutgoingBatch
+    from heliograph.channel.ack_protocol import Acking, CoordinatorPort, JoinRequest
+    from heliograph.channel.batch import OutgoingBatch
     from heliograph.channel.queueing.queue import Item
-    from heliograph.channel.receive.ack_protocol import Acking, CoordinatorPort, JoinRequest
-    from heliograph.channel.receive.options import Selection
+    from heliograph.channel.selection import Selection
     from heliograph.errors import HeliographError
     from heliograph.model.event import Event
     from heliograph.model.history_epochs import Epochs

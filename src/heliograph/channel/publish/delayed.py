@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import msgspec
 
+from heliograph.channel.batch import OutgoingBatch
 from heliograph.channel.history.store import Tombstone
-from heliograph.channel.publish.batch import OutgoingBatch
 from heliograph.channel.publish.entry import Entry, Source
 from heliograph.channel.queueing.queue import EventQueue
 from heliograph.codec import decoder, encoder

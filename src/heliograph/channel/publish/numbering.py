@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from heliograph.channel.batch import OutgoingBatch
 from heliograph.channel.inline_counters import count_of, take_each, take_numbers
-from heliograph.channel.publish.batch import OutgoingBatch
 from heliograph.channel.publish.options import PLAIN, Stamp
 from heliograph.model.event import DELAYED_EPOCHS, Event, Header
 

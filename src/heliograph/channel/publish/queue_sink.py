@@ -13,9 +13,9 @@ from itertools import takewhile
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Never
 
+from heliograph.channel.batch import OutgoingBatch
 from heliograph.channel.inline_counters import take_numbers
 from heliograph.channel.publish.acks import Receipt, outcome
-from heliograph.channel.publish.batch import OutgoingBatch
 from heliograph.channel.publish.codegen import PushContext
 from heliograph.channel.publish.options import PLAIN
 from heliograph.channel.routing.compiler import match

@@ -13,8 +13,8 @@ from itertools import islice
 from threading import get_ident  # only to know a thread again
 from typing import TYPE_CHECKING, Any, Final, TypeGuard, cast
 
+from heliograph.channel.batch import IncomingBatch, OutgoingBatch
 from heliograph.channel.publish.acks import expect_for
-from heliograph.channel.publish.batch import IncomingBatch, OutgoingBatch
 from heliograph.channel.publish.entry import Entry, Source
 from heliograph.channel.publish.queue_sink import TOGETHER
 from heliograph.channel.publish.worker_acks import expected_by, take_in_settled

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
+from heliograph.channel.batch import OutgoingBatch
 from heliograph.channel.history.store import Tombstone
 from heliograph.channel.publish.acks import Receipt
-from heliograph.channel.publish.batch import OutgoingBatch
 from heliograph.channel.publish.delayed import Later
 from heliograph.channel.publish.options import PLAIN
 from heliograph.channel.routing.compiler import MatchedQueues, changes_of, match

@@ -14,14 +14,14 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from heliograph.channel.receive.ack_protocol import Handed, SpotNumbers, spot_of
+from heliograph.channel.ack_protocol import Handed, SpotNumbers, spot_of
 from heliograph.errors import Closed, CursorHeld, DecodeError, FormatError, QueryFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from heliograph.channel.ack_protocol import CoordinatorPort, GroupMembership, Spot
     from heliograph.channel.queueing.queue import EventQueue
-    from heliograph.channel.receive.ack_protocol import CoordinatorPort, GroupMembership, Spot
     from heliograph.errors import HeliographError
     from heliograph.model.event import Event
     from heliograph.runtime.ports import Tasks
@@ -45,7 +45,7 @@ class FoundCoordinator(NamedTuple):
 
 
 class FailoverCoordinator:
-    """See the module, and `heliograph.channel.receive.ack_protocol.CoordinatorPort`; for one member.
+    """See the module, and `heliograph.channel.ack_protocol.CoordinatorPort`; for one member.
 
     Args:
         found: where it sits down first.
@@ -75,7 +75,7 @@ class FailoverCoordinator:
 
 
 class FailoverMembership:
-    """See the module, and `heliograph.channel.receive.ack_protocol.GroupMembership`. Its numbers stay,
+    """See the module, and `heliograph.channel.ack_protocol.GroupMembership`. Its numbers stay,
     whichever coordinator it has."""
 
     def __init__(

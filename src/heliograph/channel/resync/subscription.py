@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from heliograph.channel.channel import Channel
     from heliograph.channel.context import ChannelContext
     from heliograph.channel.queueing.queue import Item
-    from heliograph.channel.receive.options import Selection
     from heliograph.channel.resync.machine import Source
+    from heliograph.channel.selection import Selection
     from heliograph.model.event import Event, Header
 
 log = logging.getLogger(__name__)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from heliograph.channel.ledger import QueueCounts
-from heliograph.channel.receive.options import Selection
 from heliograph.channel.routing.conditions import AnyCondition, ReceiverCondition
+from heliograph.channel.selection import Selection
 from heliograph.links.broadcast.carrier_choice import BEST_EFFORT, HIGH, NORMAL
 from heliograph.links.broadcast.queue import OVERTAKEN, BroadcastQueue
 from heliograph.links.session.confirmation import REFUSED, Account

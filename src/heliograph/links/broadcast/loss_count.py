@@ -15,7 +15,7 @@ import struct
 from collections import Counter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from heliograph.channel.publish.batch import IncomingBatch
+from heliograph.channel.batch import IncomingBatch
 from heliograph.channel.routing.conditions import ReceiverCondition
 from heliograph.errors import BadFrame, DecodeError
 from heliograph.links.broadcast.large_events import APART, decode_large

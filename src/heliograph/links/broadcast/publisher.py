@@ -66,8 +66,8 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable, Mapping
 
+    from heliograph.channel.batch import OutgoingBatch
     from heliograph.channel.channel import Channel
-    from heliograph.channel.publish.batch import OutgoingBatch
     from heliograph.channel.queueing.queue import Item
     from heliograph.links.broadcast.queue import PendingBatch, RowGateway
     from heliograph.links.session.confirmation import Owed

@@ -36,12 +36,12 @@ from heliograph.runtime.ports import seconds_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from heliograph.channel.ack_protocol import Acking, JoinRequest
+    from heliograph.channel.batch import OutgoingBatch
     from heliograph.channel.history.store import Level, StoreReceipt, Tombstone
-    from heliograph.channel.publish.batch import OutgoingBatch
     from heliograph.channel.publish.delayed import Later
     from heliograph.channel.queueing.queue import Item
-    from heliograph.channel.receive.ack_protocol import Acking, JoinRequest
-    from heliograph.channel.receive.options import Selection
+    from heliograph.channel.selection import Selection
     from heliograph.links.session.link import Link
     from heliograph.links.session.rpc import Outcome, Rpc
     from heliograph.links.session.wire_events import EventWriter

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
+from heliograph.channel.batch import OutgoingBatch
 from heliograph.channel.history.memory import meets
-from heliograph.channel.publish.batch import OutgoingBatch
 from heliograph.channel.publish.delayed import Later  # noqa: TC001 - msgspec reads it at run time
-from heliograph.channel.receive.options import Selection, for_version
+from heliograph.channel.selection import Selection, for_version
 from heliograph.errors import (
     CursorHeld,
     HistoryDamaged,

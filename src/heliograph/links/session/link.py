@@ -44,8 +44,8 @@ from heliograph.links.transports.peer_process import UNKNOWN
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from heliograph.channel.batch import OutgoingBatch
     from heliograph.channel.dispatch.reader_handover import Reader
-    from heliograph.channel.publish.batch import OutgoingBatch
     from heliograph.channel.queueing.queue import Item
     from heliograph.links.contract import Buffer, Connection
     from heliograph.links.session.gateway import Gateway

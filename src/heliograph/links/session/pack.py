@@ -23,7 +23,7 @@ from heliograph.model.event import info_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from heliograph.channel.publish.batch import OutgoingBatch
+    from heliograph.channel.batch import OutgoingBatch
     from heliograph.channel.queueing.queue import Item
     from heliograph.links.contract import Buffer
     from heliograph.links.session.gateway import Gateway

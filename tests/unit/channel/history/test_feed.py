@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 import heliograph as hg
+from heliograph.channel.batch import OutgoingBatch
 from heliograph.channel.history import feed
 from heliograph.channel.history.feed import Feed, JournalQueue
 from heliograph.channel.history.positions import PartitionPosition
-from heliograph.channel.publish.batch import OutgoingBatch
 from heliograph.channel.routing.compiler import MatchedQueues
 from heliograph.channel.routing.conditions import ReceiverCondition
 from heliograph.errors import DiskError, NoSuchFile, QueryFailed

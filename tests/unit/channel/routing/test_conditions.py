@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heliograph as hg
-from heliograph.channel.receive.options import conditions_for, parsed
 from heliograph.channel.routing.conditions import AnyCondition, ReceiverCondition
+from heliograph.channel.selection import conditions_for, parsed
 from heliograph.model.event import Header
 from tests.support import examples
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heliograph as hg
-from heliograph.channel.receive.options import conditions_for, parsed
 from heliograph.channel.routing.conditions import AnyCondition, ReceiverCondition
+from heliograph.channel.selection import conditions_for, parsed
 from heliograph.links.broadcast import loss_count as overtaken
 from heliograph.links.broadcast.loss_count import LONE, LONE_HEAD, LossCounter, missed_in
 from heliograph.links.session import messages as m

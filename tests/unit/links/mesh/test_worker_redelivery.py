@@ -19,8 +19,8 @@ from heliograph.runtime.ports import system_ports
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from heliograph.channel.batch import OutgoingBatch
     from heliograph.channel.channel import Channel
-    from heliograph.channel.publish.batch import OutgoingBatch
     from heliograph.channel.queueing.queue import Item
     from heliograph.links.session.gateway import Gateway
 

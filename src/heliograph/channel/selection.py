@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, Unpack
 
 import msgspec
 
-from heliograph.channel.history.positions import OffsetRange
 from heliograph.channel.routing.conditions import AnyCondition, ReceiverCondition
 from heliograph.errors import DecodeError, ExpressionError, FormatError, NotPossible, WrongEventType
 from heliograph.model.event import Event, info_of
@@ -20,7 +19,8 @@ from heliograph.runtime.declared_options import Text, rows_of
 from heliograph.runtime.option_names import insist_on_known
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from datetime import datetime
 
     from heliograph.channel.channel import Channel
     from heliograph.configuration import Filters
@@ -28,7 +28,16 @@ if TYPE_CHECKING:
     from heliograph.qos.dispatch_order import Order, OrderName
     from heliograph.qos.policies import QoS
 
+Begin: TypeAlias = "Callable[[Any, int], int]"
+"""Where a receiver begins in a partition of the history that was met when its watermark was the second
+argument."""
+Point: TypeAlias = "str | int | datetime | Mapping[str, int] | None"
+"""A place in a channel's history: "earliest", "now" or "latest", an offset, an aware datetime, or an offset
+for each partition."""
 
+
+NOW: Final = ("now", "latest")
+"""Names of the place behind all that is kept."""
 _NAME: Final = Text(MAX_NAME, is_name=True)
 QUEUE_OPTIONS: Final = (
     "group",
@@ -41,6 +50,19 @@ QUEUE_OPTIONS: Final = (
     "latency",
 )
 """Those that only a receiver with a queue may have."""
+
+
+class OffsetRange(msgspec.Struct, frozen=True):
+    """The part of a history that a receiver wants."""
+
+    start: Point = "now"
+    """As it was asked for."""
+    begins: dict[str, int] = {}
+    """The first offset that it wants, per partition."""
+    ends: dict[str, int] | None = None
+    """The offset at which it ends, per partition, and it wants no other partition; None: it does not end."""
+    later: Begin | None = None
+    """Finds where it begins in partitions that are met later; None: it wants none of those."""
 
 
 class FilteredChannel(msgspec.Struct, frozen=True, eq=False):

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from heliograph.channel.history.positions import Cursors
     from heliograph.channel.queueing.queue import EventQueue, Item
-    from heliograph.channel.receive.options import ReceiverOptions
     from heliograph.errors import HeliographError, WindowFull
     from heliograph.model.event import Event, Header
+    from heliograph.qos.endpoint import ReceiverOptions
 
 
 class AckOptions(msgspec.Struct, frozen=True):
