@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from heliograph import testing as testing
     from heliograph.channel.channel import Channel as Channel
+    from heliograph.channel.derived_channel import DerivedChannel as DerivedChannel
     from heliograph.channel.ledger import ChannelStats as ChannelStats
     from heliograph.channel.publish.supplier import Supplier as Supplier
     from heliograph.channel.receive.consumer import Consumer as Consumer
@@ -53,8 +54,6 @@ if TYPE_CHECKING:
     from heliograph.errors import InvalidQoS as InvalidQoS
     from heliograph.errors import JournalError as JournalError
     from heliograph.errors import LinkError as LinkError
-    from heliograph.errors import ManagerAway as ManagerAway
-    from heliograph.errors import ManagerFenced as ManagerFenced
     from heliograph.errors import NameAlreadyUsed as NameAlreadyUsed
     from heliograph.errors import NoAnswerer as NoAnswerer
     from heliograph.errors import NoJava as NoJava
@@ -120,6 +119,7 @@ _HOMES = {
     "channel.receive.consumer": "Consumer",
     "channel.receive.delivery": "Delivery",
     "channel.channel": "Channel",
+    "channel.derived_channel": "DerivedChannel",
     "channel.resync.subscription": "Resync",
     "channel.ledger": "ChannelStats",
     "channel.publish.supplier": "Supplier",
@@ -129,9 +129,9 @@ _HOMES = {
     "AppendTimeout ChannelError ChannelExists Closed DecodeError DeliveryTimeout DiskError "
     "DiskFull EventChannelNotFound EventsUnderWay ExpressionError FolderInUse ForkedStation FormatError "
     "GivenUp HeliographError HistoryDamaged HistoryGone HistoryReset IncompatibleFormats InvalidEvent "
-    "InvalidQoS JournalError LinkError ManagerAway ManagerFenced NameAlreadyUsed NoJava NoSuchChannel "
-    "NoThreadLeft NotAMember NotMatched NotOwner NotPossible NotReentrant QueueFull SupplierFenced "
-    "SupplierHeld Suspended UnknownFormat WouldDeadlock WrongEventType",
+    "InvalidQoS JournalError LinkError NameAlreadyUsed NoJava NoSuchChannel NoThreadLeft NotAMember "
+    "NotMatched NotOwner NotPossible NotReentrant QueueFull SupplierFenced SupplierHeld Suspended "
+    "UnknownFormat WouldDeadlock WrongEventType",
     "model.event": "Event EventId Header format_of",
     "filters.build": "col param",
     "model.formats": "Format",

@@ -29,6 +29,7 @@ from heliograph.configuration import check_station, load
 from heliograph.delivery.ack_watch import Watching
 from heliograph.delivery.coordinator import Coordinator
 from heliograph.delivery.records import RESERVED, Recorder
+from heliograph.derived.derivations import Derivations
 from heliograph.errors import (
     ChannelExists,
     Closed,
@@ -48,7 +49,7 @@ from heliograph.monitoring.station_events import STATION, StationEvents
 from heliograph.qos.matching import differences
 from heliograph.qos.policies import QoS
 from heliograph.runtime.declared_options import rows_of
-from heliograph.runtime.error_reporting import ErrorReports, reporter, run_all
+from heliograph.runtime.error_reporting import Reports, reporter, run_all
 from heliograph.runtime.option_names import insist_on_known, names_options
 from heliograph.runtime.ports import LocalDisk, Ports, seconds_until, system_ports
 from heliograph.runtime.timeouts import check_timeout
@@ -131,8 +132,6 @@ class Station:
             endpoints such as "tls/10.0.0.1:7447": both ends must show one of the domain's authority.
         insecure: lets both be other than loopback though nothing is encrypted, and whoever reaches this
             station can read and send everything.
-        standby: waits up to so many seconds for a folder that another station has, and takes it over when
-            that one has ended, however it ended; the time begins when it is opened.
         page: serves a page that shows this station and its domain in a browser: True on a loopback address,
             a port of it, or "host:port"; `station.page` is its link. Needs `pip install 'heliograph[page]'`.
         on_error: called with (receiver's name, header, exception) when a callback raises, or with None for
@@ -159,7 +158,6 @@ class Station:
         connect: Sequence[str] = (),
         identity: str | os.PathLike[str] | None = None,
         insecure: bool = False,
-        standby: float = 0.0,
         page: bool | int | str = False,
         on_error: Callable[[str, Header | None, BaseException], None] | None = None,
         ports: Ports | None = None,
@@ -178,7 +176,6 @@ class Station:
                 "connect": connect,
                 "identity": identity,
                 "insecure": insecure,
-                "standby": standby,
             }
         )
         check_joining(domain, transport, peer_limit)
@@ -193,7 +190,7 @@ class Station:
         published = _published_to(store, self._configuration.store, keeps=keeps)
         self.ports = ports or system_ports(folder)
         if on_error is not None:  # else the log has it
-            reports = ErrorReports(self.ports.tasks, reporter(on_error))
+            reports = Reports(self.ports.tasks, reporter(on_error))
             self.ports.tasks.stalls.tell = partial(reports.post, "threads of this station", None)
         self._disk = self.ports.disk if ports is None else None
         """What was opened here, and is closed with the station."""
@@ -208,7 +205,6 @@ class Station:
                 owner=station_text(self.id, name),
                 limits_said=self._configuration.journal_of,
                 store=published,
-                standby=standby,
             )
         self._pools = Pools(
             self.ports.clock,
@@ -246,8 +242,16 @@ class Station:
             durable=self._keeping is not None,
         )
         self._events = StationEvents(self.id, name, self._channels.get)
+        self._derivations = Derivations(
+            lambda: self._services,
+            self._open_derived,
+            self._channels.get,
+            self.channels,
+            self.mesh,
+            self.ports.tasks,
+        )
         self._services = self._shared(station_seq, on_error, priority=priority, filtering=modules.filtering)
-        self._seen = seen.StationParts(
+        self._seen = seen.Station(
             self.id,
             name,
             domain,
@@ -364,6 +368,8 @@ class Station:
         self._recorder.start()
         if is_new:
             self._events.tell("opened", channel.name, text=", ".join(channel.type_names))
+            if self.mesh is not None and channel.derives is None:
+                self._derivations.look_soon()
         for pattern in patterns:
             pattern.meet(channel)
 
@@ -673,7 +679,10 @@ class Station:
         left: dict[str, int] = {}
         deadline = self.ports.clock.monotonic_ns() + round(timeout * 1e9)
         about = [channel for channel in channels if channel.name.startswith(RESERVED)]
-        others = [channel for channel in channels if channel not in about]
+        # What is derived of a history is read from it while that is open.
+        derived = [channel for channel in about if channel.derives is not None and channel.store is not None]
+        about = [channel for channel in about if channel not in derived]
+        others = [*derived, *(channel for channel in channels if channel not in (*about, *derived))]
         run_all(
             [
                 lambda: None if self._page_server is None else self._page_server.close(),
@@ -681,6 +690,7 @@ class Station:
                 lambda: None if self._discovery is None else self._discovery.close(),
                 *(partial(self._close_channel, channel, deadline, left) for channel in others),
                 *(partial(self._close_together, together, deadline, left) for together in togethers),
+                self._derivations.close,
                 self._recorder.close,
                 *(partial(self._close_channel, channel, deadline, left) for channel in about),
                 lambda: (
@@ -822,6 +832,7 @@ class Station:
             remote_states=self._linked_states(),
             remote_operations=self._linked_operations(),
             station=station_text(self.id, self._name),
+            derive=self._derivations.derive,
         )
 
     def _joined(
@@ -871,7 +882,7 @@ class Station:
         answer_monitors(self.mesh, self._channels.get)
         from heliograph.links.services.managers import LinkedManagers  # noqa: PLC0415 - as links are
 
-        return LinkedManagers(self.mesh, self._answering_manager, self.ports)
+        return LinkedManagers(self.mesh, self._answering_manager, self.ports.tasks)
 
     def _linked_states(self) -> LinkedStates | None:
         if self.mesh is None:
@@ -914,6 +925,23 @@ class Station:
         """A channel that another one of this station needs; one that is there is taken as it is."""
         return self._open_kept(name, types) or self.channel(name, *types, qos=qos)
 
+    def _open_derived(
+        self,
+        name: str,
+        cls: type[Event],
+        qos: QoS,
+        services: ChannelContext,
+        begin: Callable[[Channel[Any]], object],
+    ) -> Channel[Any]:
+        """A channel that is derived from another one of this station."""
+        self._check_usable()
+        channel: Channel[Any] = Channel(name, (cls,), qos, services)
+        begin(channel)
+        with self._lock:
+            self._channels[name] = channel
+        self._announce(channel)
+        return channel
+
     def _open_kept(self, name: str, types: tuple[type[Event], ...]) -> Channel[Any] | None:
         """One that is open, or whose history is here."""
         if self._channels.get(name) is None and not self._keeps(name):
@@ -921,6 +949,8 @@ class Station:
         return self.channel(name, *types)
 
     def _channel_changed(self, channel: Channel[Any]) -> None:
+        if channel.derives is not None:
+            channel.derives.original.neighbours.wake()
         if self.mesh is not None:
             self.mesh.tell(channel)
 
@@ -934,6 +964,7 @@ class Station:
         self._events.tell("closed", channel.name)
         if self.mesh is not None:
             self.mesh.forget(channel.name)
+        self._derivations.closed(channel)
 
     def _check_usable(self) -> None:
         if self._forked:

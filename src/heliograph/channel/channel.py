@@ -14,8 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Never, TypeVar, Unpack, overload
 from weakref import WeakSet
 
-from heliograph.channel.ack_protocol import Acking, split
-from heliograph.channel.admin import FilteredConsumers, FilteredSuppliers, guard, points_of
+from heliograph.channel.admin import ConsumerAdmin, SupplierAdmin, guard, points_of
 from heliograph.channel.history.memory import meets
 from heliograph.channel.history.partitions import Journalled
 from heliograph.channel.history.positions import check_without_history
@@ -26,21 +25,15 @@ from heliograph.channel.observer import joined
 from heliograph.channel.publish.acks import AckTrace
 from heliograph.channel.publish.delayed import delayed_for
 from heliograph.channel.publish.supplier import Receipt, Supplier
+from heliograph.channel.queueing.factory import QueueFactory
 from heliograph.channel.queueing.queue import EventQueue
+from heliograph.channel.receive.ack_protocol import Acking, split
 from heliograph.channel.receive.consumer import Consumer, GroupReceiver
 from heliograph.channel.receive.consumer_factory import ConsumerFactory, ConsumerRequest
 from heliograph.channel.receive.dead_letters import give_up, open_dead_letter_channel
-from heliograph.channel.receive.queue_factory import QueueFactory
-from heliograph.channel.receive.subscription import QueuedReceiver, Receiver
-from heliograph.channel.receive.subscription_factory import DECORATES, SubscriptionFactory, decorator
-from heliograph.channel.reconfigure import Arrangement, reconfigure
-from heliograph.channel.registry import Registry, not_allowed
-from heliograph.channel.request_reply import ANSWER_TIMEOUT, Requests
-from heliograph.channel.resync.offer import StateOffer
-from heliograph.channel.resync.subscription import STATE_TIMEOUT, fetch_state, open_healing, resync_options
-from heliograph.channel.selection import (
+from heliograph.channel.receive.options import (
     FilteredChannel,
-    ReceiverOptions,
+    Options,
     Selection,
     Wanted,
     behind,
@@ -50,6 +43,13 @@ from heliograph.channel.selection import (
     check_options,
     select,
 )
+from heliograph.channel.receive.subscription import QueuedReceiver, Receiver
+from heliograph.channel.receive.subscription_factory import DECORATES, SubscriptionFactory, decorator
+from heliograph.channel.reconfigure import Arrangement, reconfigure
+from heliograph.channel.registry import Registry, not_allowed
+from heliograph.channel.request_reply import ANSWER_TIMEOUT, Requests
+from heliograph.channel.resync.offer import StateOffer
+from heliograph.channel.resync.subscription import STATE_TIMEOUT, fetch_state, open_healing, resync_options
 from heliograph.errors import Closed, ForkedStation, NotPossible, PeerLost, Suspended
 from heliograph.model.event import Event, EventId, Header, info_of
 from heliograph.runtime.option_names import insist_on_known, names_options
@@ -61,9 +61,11 @@ if TYPE_CHECKING:
 
     from heliograph.channel.admin import Published
     from heliograph.channel.context import ChannelContext
-    from heliograph.channel.explain import EventExplanation, GeneratedCode, Why
+    from heliograph.channel.derived_channel import DerivedChannel, Derives
+    from heliograph.channel.explain import Explanation, GeneratedCode, Why
     from heliograph.channel.history.operations import Operations
-    from heliograph.channel.history.store import HistoryPartition, HistoryStore, SupplierLease
+    from heliograph.channel.history.positions import Point
+    from heliograph.channel.history.store import Partition, Store, SupplierLease
     from heliograph.channel.observer import Observer
     from heliograph.channel.publish.acks import AckMonitor
     from heliograph.channel.publish.entry import Source
@@ -75,7 +77,6 @@ if TYPE_CHECKING:
     from heliograph.channel.replay import Replayed
     from heliograph.channel.resync.offer import StateSource
     from heliograph.channel.resync.subscription import Resync
-    from heliograph.channel.selection import Point
     from heliograph.errors import NotMatched
     from heliograph.filters.build import Built
     from heliograph.filters.params import Params
@@ -86,13 +87,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=Event)
+D = TypeVar("D", bound=Event)
 Callback = TypeVar("Callback", bound="Callable[..., object]")
 
 CONFIRM_LIMIT: Final = 0.5
 """Seconds for which a channel that closes waits to hear what other stations have taken in."""
 
 
-class ConsumerOptions(ReceiverOptions, Acking, total=False):
+class ConsumerOptions(Options, Acking, total=False):
     """What a consumer may ask for."""
 
 
@@ -105,6 +107,8 @@ class Channel(Generic[T]):
     """Whether it is open only because other stations have it and a pattern of names fits it."""
     holds_dead_letters = False
     """Whether events that could not be delivered in another channel go into it."""
+    derives: Derives | None = None
+    """What it is derived from and how, if it is a derived channel; see `heliograph.derived`."""
 
     def __init__(
         self,
@@ -229,11 +233,11 @@ class Channel(Generic[T]):
         return await self._own.apush(event, **said)
 
     @overload
-    def explain(self, event: T, *, code: Literal[False] = ...) -> EventExplanation: ...
+    def explain(self, event: T, *, code: Literal[False] = ...) -> Explanation: ...
     @overload
     def explain(self, event: T | None = ..., *, code: Literal[True]) -> GeneratedCode: ...
     @names_options
-    def explain(self, event: T | None = None, *, code: bool = False) -> EventExplanation | GeneratedCode:
+    def explain(self, event: T | None = None, *, code: bool = False) -> Explanation | GeneratedCode:
         """Which receivers would get an event, and where it would stop; see `heliograph.channel.explain`.
 
         Args:
@@ -414,7 +418,7 @@ class Channel(Generic[T]):
         """Whether it keeps events in memory for late joiners."""
         return self._members.history.keeps
 
-    def partitions(self) -> Sequence[HistoryPartition]:
+    def partitions(self) -> Sequence[Partition]:
         """The partitions of its history that are within reach."""
         return () if self._journal is None else self._journal.hosts()
 
@@ -490,14 +494,14 @@ class Channel(Generic[T]):
 
         return PacedSupplier(self, rate, burst, name)
 
-    def for_suppliers(self, **published: Unpack[Published]) -> FilteredSuppliers[T]:
+    def for_suppliers(self, **published: Unpack[Published]) -> SupplierAdmin[T]:
         """An admin whose suppliers share a filter; see `heliograph.channel.admin`."""
-        return FilteredSuppliers(self, published)
+        return SupplierAdmin(self, published)
 
-    def for_consumers(self, **wanted: Unpack[Wanted]) -> FilteredConsumers[T]:
+    def for_consumers(self, **wanted: Unpack[Wanted]) -> ConsumerAdmin[T]:
         """An admin whose receivers share a filter; see `heliograph.channel.admin`."""
         insist_on_known("for_consumers", wanted, tuple(Wanted.__annotations__))
-        return FilteredConsumers(self, wanted)
+        return ConsumerAdmin(self, wanted)
 
     def _check_supplier(self, name: str) -> None:
         with self._members.lock:
@@ -562,7 +566,7 @@ class Channel(Generic[T]):
                 "history", by what is kept; "cheaper", by whichever has fewer rows; or `hg.Resync(...)`.
             **options: `where` and `params`, `types`, `sources`, `priority`, `dispatch`, `sub_priority`,
                 `latency`, `group`, `queue`, `overflow`, `separation`: see
-                `heliograph.channel.selection.select`; in a group that acknowledges also `lease`,
+                `heliograph.channel.receive.options.select`; in a group that acknowledges also `lease`,
                 `max_in_flight`, `max_deliveries`, `dead_letter` and `order`, as in `consumer`.
         """
         check_options(
@@ -595,9 +599,61 @@ class Channel(Generic[T]):
         sources: Iterable[str] | None = None,
     ) -> FilteredChannel:
         """The events that a filter lets through, as a part of a pattern such as `hg.all_of(...)`."""
-        options: ReceiverOptions = {"where": where, "params": params, "types": types, "sources": sources}
+        options: Options = {"where": where, "params": params, "types": types, "sources": sources}
         self.select(**options)
         return FilteredChannel(self, options)
+
+    @overload
+    def derive(
+        self,
+        select: str,
+        where: Any = ...,
+        params: Params | None = ...,
+        *,
+        into: type[D],
+        type: type[T] | None = ...,
+        sources: Iterable[str] | None = ...,
+    ) -> DerivedChannel[D]: ...
+    @overload
+    def derive(
+        self,
+        select: str,
+        where: Any = ...,
+        params: Params | None = ...,
+        *,
+        into: None = ...,
+        type: type[T] | None = ...,
+        sources: Iterable[str] | None = ...,
+    ) -> DerivedChannel[Any]: ...
+    @names_options
+    def derive(
+        self,
+        select: str,
+        where: Any = None,
+        params: Params | None = None,
+        *,
+        into: type[Any] | None = None,
+        type: type[T] | None = None,  # noqa: A002 - a type is what it names
+        sources: Iterable[str] | None = None,
+    ) -> DerivedChannel[Any]:
+        """The channel of what a filter and a projection make of this one's events, where those are pushed.
+
+        Args:
+            select: the columns, such as "id, speed * 1.852 AS kmh".
+            where: a filter over the original events, as in `subscribe`.
+            params: values for `:name` and `%0` in both.
+            into: an event class of yours whose fields fit the columns; else one is made.
+            type: of which of the channel's event types; needed when there are several.
+            sources: only events of these suppliers.
+
+        All who ask for the same share one derived channel: in this process the very object, in a domain one
+        stream.
+        """
+        if self._services.derive is None:
+            raise NotPossible(self.name, "derive(): only the channels of a station can be derived")
+        options = {"into": into, "type": type, "sources": sources}
+        found: DerivedChannel[Any] = self._services.derive(self, select, where, params, **options)
+        return found
 
     def as_stream(self) -> FilteredChannel:
         """All events, as a part of a pattern."""
@@ -628,7 +684,7 @@ class Channel(Generic[T]):
                 `on_error` is told and it goes on behind; "error": HistoryGone or HistoryDamaged is raised
                 there, once, and the next call goes on. Both carry `ranges`, and `gaps` has them all.
             **options: as in `subscribe`, and about acknowledging: `ack`, `lease`, `max_in_flight`,
-                `max_deliveries`, `dead_letter`, `order`; see `heliograph.channel.ack_protocol.agree`.
+                `max_deliveries`, `dead_letter`, `order`; see `heliograph.channel.receive.ack_protocol.agree`.
         """
         check_options("consumer", options, "name", "start", "until", "gap", *Acking.__annotations__)
         check_name(self.name, "name", name)
@@ -645,7 +701,7 @@ class Channel(Generic[T]):
         *,
         name: str | None = None,
         start: Point = None,
-        **options: Unpack[ReceiverOptions],
+        **options: Unpack[Options],
     ) -> CacheFeed:
         """Have events offered to a cache, for a face of this channel; see `channel.receive.cache_feed`.
 
@@ -837,14 +893,18 @@ class Channel(Generic[T]):
         """The header that a push of it would make now."""
         return self._own.next_header(event)
 
-    def select(self, **options: Unpack[ReceiverOptions]) -> Selection:
-        """Check what a receiver asks for; see `heliograph.channel.selection.select`."""
+    def select(self, **options: Unpack[Options]) -> Selection:
+        """Check what a receiver asks for; see `heliograph.channel.receive.options.select`."""
         if self.access == "supply":
             raise not_allowed(self.name, self.access)
         if not self._services.filtering and options.get("where") is not None:
             raise NotPossible(self.name, "where=: this station's configuration has no filtering")
         if options.get("priority") is None:
             options["priority"] = self._services.priority
+        return self.selected(**options)
+
+    def selected(self, **options: Unpack[Options]) -> Selection:
+        """As `select`, for what the station itself does with its events."""
         # First on its own, so that a mistake in it is shown in its own text.
         selection = select(self.name, self._members.types, self.qos, **options)
         if self._filters.consumers is None:
@@ -955,7 +1015,7 @@ class Channel(Generic[T]):
             self.add_types((version_class(fmt, own[0]),))  # type: ignore[arg-type]  # a class of this name
 
     @property
-    def store(self) -> HistoryStore | None:
+    def store(self) -> Store | None:
         """What keeps its history, on a journalled channel."""
         return None if self._journal is None else self._journal.store
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from heliograph.channel.history.feed import ring_all
 from heliograph.channel.publish.acks import passing_from_elsewhere
 from heliograph.channel.publish.remote_supplier import RemotePersistentSupplier, RemoteSupplier
+from heliograph.channel.receive.options import Selection
 from heliograph.channel.receive.subscription import QueuedReceiver
-from heliograph.channel.routing.forwarding import Origin
-from heliograph.channel.selection import Selection
+from heliograph.channel.routing.forwarding import HERE, Origin
 from heliograph.model.event import Event, EventId
 from heliograph.runtime.ports import seconds_until
 from heliograph.runtime.timeouts import check_timeout
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from heliograph.channel.channel import Channel
     from heliograph.channel.history.feed import JournalQueue
     from heliograph.channel.history.partitions import Journalled
-    from heliograph.channel.history.store import HistoryPartition
+    from heliograph.channel.history.store import OnDurable, Partition
     from heliograph.channel.publish.worker_acks import Supervisor
     from heliograph.channel.queueing.history_merge import Floors, LateJoin
     from heliograph.channel.queueing.queue import Item
@@ -56,6 +56,7 @@ class LinkPort(Generic[T]):
         self._forget_dead = forget_dead
         self._members = members
         self._journal = journal
+        self._on_consumers: Callable[[], object] = lambda: None
         self._said_apart: set[str] = set()
         self._said_unreadable: set[bytes] = set()
 
@@ -86,6 +87,53 @@ class LinkPort(Generic[T]):
         with self._members.still():
             self._members.rebuild()
         return intake
+
+    def inlet(self, name: str) -> RemoteSupplier:
+        """A way in for events that this station makes of those of another channel: they go to all peers."""
+        with self._members.lock:
+            inlet = RemoteSupplier(self._channel, name)
+            inlet.origin, inlet.names_itself = HERE, False
+            self._members.check_open()
+            self._members.suppliers.append(inlet)
+        with self._members.still():
+            self._members.rebuild()
+        return inlet
+
+    def count_derived(self, derived: Channel[Any] | None, name: str) -> None:
+        """Have the receivers of a derived channel count among those of this one; None: no more."""
+        with self._members.lock:
+            if derived is None:
+                self._members.derived.pop(name, None)
+            else:
+                self._members.derived[name] = derived.neighbours.count_receivers
+        if derived is not None:
+            derived.neighbours.on_consumers(self.wake)
+
+    def count_receivers(self) -> int:
+        """Receivers here and in linked stations, as of about now: without the lock."""
+        return self._members.consumers()
+
+    def on_consumers(self, told: Callable[[], object]) -> None:
+        """Have this called, without any lock of the channel, when other stations have other receivers."""
+        self._on_consumers = told
+
+    def wake(self) -> None:
+        """Have those look again who wait for receivers: a derived channel has others by now."""
+        with self._members.lock:
+            self._members.changed.notify_all()
+
+    def tap(self, told: OnDurable) -> None:
+        """Tell this what becomes durable of what this station keeps, after all receivers."""
+        assert self._journal is not None
+        with self._members.still():
+            self._journal.feed.taps.append(told)
+
+    def untap(self, told: OnDurable) -> None:
+        """Tell it no more."""
+        assert self._journal is not None
+        with self._members.still():
+            if told in self._journal.feed.taps:
+                self._journal.feed.taps.remove(told)
 
     def join_gateway(self, gateway: QueuedReceiver) -> None:
         """Add a receiver that stands for those of another station."""
@@ -171,6 +219,7 @@ class LinkPort(Generic[T]):
             self._members.remote_consumers[station] = consumers
             self._members.remote_groups[station] = groups
             self._members.changed.notify_all()
+        self._on_consumers()
         for group in set(groups).intersection(self.groups()) - self._said_apart:
             self._said_apart.add(group)
             log.warning(
@@ -256,7 +305,7 @@ class LinkPort(Generic[T]):
         assert self._journal is not None
         return {one.partition: (one.earliest, one.watermark) for one in self._journal.hosts()}
 
-    def partition_came(self, partition: HistoryPartition, watermark: int) -> None:
+    def partition_came(self, partition: Partition, watermark: int) -> None:
         """A station that keeps a part of the history is there, or there again: receivers read on in it."""
         assert self._journal is not None
         rings: list[JournalQueue] = []

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Final, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from heliograph.channel.history.memory import MemoryHistory
+from heliograph.channel.history.memory import History
+from heliograph.channel.receive.options import Selection, check_coalescing, check_names, conditions_for
 from heliograph.channel.receive.subscription import InlineSubscription, QueuedReceiver, Receiver
 from heliograph.channel.routing.compiler import Route, Target, build_route
-from heliograph.channel.routing.conditions import AnyCondition, ReceiverCondition, for_source
+from heliograph.channel.routing.conditions import AnyOf, Condition, for_source
 from heliograph.channel.routing.filter_index import MERGED, FilterIndex
 from heliograph.channel.routing.forwarding import ELSEWHERE, Forwarding
 from heliograph.channel.routing.groups import Group
-from heliograph.channel.selection import Selection, check_coalescing, check_names, conditions_for
 from heliograph.errors import Closed, ExpressionError, NotPossible
 from heliograph.model.event import Event
 
@@ -76,11 +76,13 @@ class Registry(Generic[T]):
         """Which of them get what other stations push."""
         self.remote_consumers: dict[str, int] = {}
         """How many receivers each linked station has of this channel."""
+        self.derived: dict[str, Callable[[], int]] = {}
+        """How many receivers there are of each channel that is derived from this one here."""
         self.remote_groups: dict[str, tuple[str, ...]] = {}
         """In which groups, without a journal."""
         self.unmatched: dict[str, tuple[str, ...]] = {}
         """Why events do not go to or come from a linked station, in sentences."""
-        self.history = MemoryHistory(qos, ports.clock, ports.tasks)
+        self.history = History(qos, ports.clock, ports.tasks)
         self.routes: Mapping[type, Route] = {}
         self.feed: Feed | None = None
         """What takes the place of the suppliers' routes on a journalled channel."""
@@ -154,7 +156,8 @@ class Registry(Generic[T]):
     def consumers(self, apart_from: AbstractSet[str] = frozenset()) -> int:
         """Receivers here and in linked stations, apart from the named stations. Under the lock."""
         remote = sum(n for station, n in self.remote_consumers.items() if station not in apart_from)
-        return len(self.receivers) - len(self.gateways) + remote
+        derived = sum(count() for count in tuple(self.derived.values()))
+        return len(self.receivers) - len(self.gateways) + remote + derived
 
     def add_supplier(self, supplier: Source) -> None:
         """It may push from now on."""
@@ -229,7 +232,7 @@ class Registry(Generic[T]):
         """Carry further event types; whether any was new."""
         new = tuple(cls for cls in types if cls not in self.types)
         check_names(self._channel, (*self.types, *new))
-        met: dict[Receiver, Mapping[type[Event], ReceiverCondition | AnyCondition]] = {}
+        met: dict[Receiver, Mapping[type[Event], Condition | AnyOf]] = {}
         for receiver in self.receivers.values():
             wants = receiver.selection
             if wanted := [cls for cls in new if wants.wants_later(cls)]:
@@ -382,7 +385,7 @@ class Registry(Generic[T]):
 
 def _sources_of(target: Target) -> Iterator[frozenset[str]]:
     for condition in target.conditions.values():
-        for each in condition.alternatives if isinstance(condition, AnyCondition) else (condition,):
+        for each in condition.alternatives if isinstance(condition, AnyOf) else (condition,):
             if each.sources is not None:
                 yield each.sources
 

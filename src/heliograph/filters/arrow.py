@@ -49,9 +49,10 @@ def evaluate(checked: Checked, data: Any) -> Any:
 def project(projection: CheckedProjection, data: Any) -> Any:
     """The columns of a projection."""
     if isinstance(data, pa.Table):
-        types = [KIND_TYPES[node.kind] for node in projection.nodes]
-        schema = pa.schema(list(zip(projection.names, types, strict=True)))
-        return pa.Table.from_batches([project(projection, batch) for batch in data.to_batches()], schema)
+        # A field that is taken as it is has the type that it has there, also when there are no rows.
+        empty = project(projection, pa.RecordBatch.from_pylist([], schema=data.schema))
+        batches = [project(projection, batch) for batch in data.to_batches()]
+        return pa.Table.from_batches(batches, empty.schema)
     evaluation = _Evaluation(data, projection.text)
     arrays = [evaluation.array(node) for node in projection.nodes]
     return pa.RecordBatch.from_arrays(arrays, list(projection.names))
@@ -88,36 +89,36 @@ class _Evaluation:
                 return self._column(node)
             case k.Convert():
                 return _convert(self._value(node.of), node.of.kind, node.kind)
-            case k.TypedNegate():
+            case k.Negate():
                 value = self._value(node.of)
                 if node.kind == "float":
                     return pc.negate(value)
                 return self._exact(pc.negate_checked, lambda number: -number, value)
-            case k.TypedArith():
+            case k.Arith():
                 return self._arithmetic(node)
-            case k.TypedCompare():
+            case k.Compare():
                 return _compare(node.op, self._value(node.left), self._value(node.right), node.left.kind)
-            case k.TypedBetween():
+            case k.Between():
                 of, kind = self._value(node.of), node.of.kind
                 above = _compare(">=", of, self._value(node.low), kind)
                 return pc.and_kleene(above, _compare("<=", of, self._value(node.high), kind))
-            case k.TypedIn():
+            case k.In():
                 return _is_in(self.array(node.of), node)
-            case k.TypedLike():
+            case k.Like():
                 return _like(self._value(node.of), node.segments)
-            case k.TypedIsNull():
+            case k.IsNull():
                 return pc.is_null(self._value(node.of))
-            case k.TypedNot():
+            case k.Not():
                 return pc.invert(self._value(node.of))
-            case k.TypedAnd() | k.TypedOr():
-                joint = pc.and_kleene if isinstance(node, k.TypedAnd) else pc.or_kleene
+            case k.And() | k.Or():
+                joint = pc.and_kleene if isinstance(node, k.And) else pc.or_kleene
                 result = self._value(node.items[0])
                 for item in node.items[1:]:
                     result = joint(result, self._value(item))
                 return result
-            case k.TypedCase():
+            case k.Case():
                 return self._case(node)
-            case k.TypedCall():
+            case k.Call():
                 return self._call(node)
 
     def _column(self, node: k.Column) -> Any:
@@ -132,7 +133,7 @@ class _Evaluation:
 
     # Arithmetic
 
-    def _arithmetic(self, node: k.TypedArith) -> Any:
+    def _arithmetic(self, node: k.Arith) -> Any:
         left, right = self._value(node.left), self._value(node.right)
         if node.op == "/":
             return pc.if_else(pc.equal(right, 0.0), pa.scalar(None, pa.float64()), pc.divide(left, right))
@@ -163,7 +164,7 @@ class _Evaluation:
 
     # Choices and functions
 
-    def _case(self, node: k.TypedCase) -> Any:
+    def _case(self, node: k.Case) -> Any:
         result = self._value(node.otherwise)
         for when, then in reversed(node.branches):
             condition = self._value(when)
@@ -179,7 +180,7 @@ class _Evaluation:
         except WrongColumn as problem:
             raise self._misfit(problem, of.path if isinstance(of, k.Column) else "length") from None
 
-    def _call(self, node: k.TypedCall) -> Any:
+    def _call(self, node: k.Call) -> Any:
         values = [self._value(arg) for arg in node.args]
         value = values[0]
         match node.name:
@@ -252,7 +253,7 @@ def _compare(op: Comparison, left: Any, right: Any, kind: k.Kind) -> Any:
             return pc.or_(plain, left_nan)
 
 
-def _is_in(value: Any, node: k.TypedIn) -> Any:
+def _is_in(value: Any, node: k.In) -> Any:
     members = [_stored(const.value) for const in node.values]
     found: Any
     if node.of.kind == "float":

@@ -118,6 +118,22 @@ def bind_projection(projection: t.Projection, params: Params) -> t.Projection:
     return t.Projection(tuple(outputs), projection.text)
 
 
+def bind_both(
+    projection: t.Projection, condition: t.Expr | None, params: Params
+) -> tuple[t.Projection, t.Expr | None]:
+    """A projection and a filter with values for their parameters; each must be used in one of them."""
+    binder = _Binder(params, projection.text.text)
+    outputs = [msgspec.structs.replace(o, tree=binder.bound(o.tree)) for o in projection.outputs]
+    bound = t.Projection(tuple(outputs), projection.text)
+    if condition is None:
+        binder.insist_on_use()
+        return bound, None
+    binder.goes_on_in(condition.text.text)
+    tree = binder.bound(condition.tree)
+    binder.insist_on_use()
+    return bound, t.Expr(tree, condition.text)
+
+
 class _Binder:
     """Puts values into trees and remembers which of them it has used."""
 
@@ -130,6 +146,10 @@ class _Binder:
             )
         self._values: dict[Any, Any] = dict(params if isinstance(params, Mapping) else enumerate(params))
         self._used: set[str | int] = set()
+
+    def goes_on_in(self, text: str) -> None:
+        """What comes is of another text, by the same values."""
+        self._text = text
 
     def bound(self, tree: t.Tree) -> t.Tree:
         """The tree with values for its parameters."""

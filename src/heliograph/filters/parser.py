@@ -366,7 +366,7 @@ class _Parser:
         while step := self.take_symbol(".", "["):
             if step.text == ".":
                 at = t.At(self.here.column)
-                tree = self._made(t.NestedField(tree, self._member(), at))
+                tree = self._made(t.Member(tree, self._member(), at))
             else:
                 tree = self._elements(tree)
         return tree
@@ -389,6 +389,12 @@ class _Parser:
     def output(self) -> t.Output:
         """One column of a projection."""
         at = t.At(self.here.column)
+        if self.here.kind == "symbol" and self.here.text == "*":
+            raise self.error(
+                "a projection names its columns, so that it stays the same when the class changes: write the "
+                "fields in place of *",
+                self.here,
+            )
         tree = self.expression()
         if not self.take_keyword("AS"):
             return t.Output(tree, _own_name(tree), at)
@@ -410,4 +416,4 @@ def negated(tree: t.Tree, at: t.At) -> t.Tree:
 
 
 def _own_name(tree: t.Tree) -> str | None:
-    return tree.name if isinstance(tree, t.Name | t.NestedField) else None
+    return tree.name if isinstance(tree, t.Name | t.Member) else None

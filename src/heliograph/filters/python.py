@@ -51,9 +51,18 @@ def compile_projection(
     return _function(emitter, lambda: ["return (" + "".join(f"{value}, " for value in values) + ")"])
 
 
-def _function(emitter: Emitter, body: Callable[[], list[str]]) -> Callable[..., Any]:
+def compile_making(projection: CheckedProjection, make: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that gives what `make` makes of the values of a projection."""
+    emitter = Emitter()
+    values = [emitter.add_value(node) for node in projection.nodes]
+    return _function(emitter, lambda: [f"return made({', '.join(map(str, values))})"], {"made": make})
+
+
+def _function(
+    emitter: Emitter, body: Callable[[], list[str]], values: dict[str, Any] | None = None
+) -> Callable[..., Any]:
     emitter.finish()
     lines = [*emitter.lines, *body()]
     source = ["def evaluate(event, header=None):", *(INDENT + line for line in lines)]
-    function: Callable[..., Any] = emitter.function("evaluate", source)
+    function: Callable[..., Any] = emitter.function("evaluate", source, values or {})
     return function

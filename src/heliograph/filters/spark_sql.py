@@ -79,44 +79,44 @@ class _Writer:
                 return f"try_cast({self.text(node.of)} AS BIGINT)"
             case k.Convert():
                 return f"CAST({self.text(node.of)} AS {SQL_TYPES[node.kind]})"
-            case k.TypedNegate(kind="int"):
+            case k.Negate(kind="int"):
                 return f"try_subtract(0L, {self.text(node.of)})"
-            case k.TypedNegate():
+            case k.Negate():
                 return f"(- {self.text(node.of)})"
-            case k.TypedArith(op="&"):
+            case k.Arith(op="&"):
                 return f"({self.text(node.left)} & {self.text(node.right)})"
-            case k.TypedArith():
+            case k.Arith():
                 return f"{_TRY[node.op]}({self.text(node.left)}, {self.text(node.right)})"
-            case k.TypedCase():
+            case k.Case():
                 return self._case(node)
-            case k.TypedCall():
+            case k.Call():
                 return self._call(node)
             case _:
                 return f"({self._condition(node)})"
 
     def _condition(self, node: k.Node) -> str:
         match node:
-            case k.TypedCompare():
+            case k.Compare():
                 return f"{self.text(node.left)} {node.op} {self.text(node.right)}"
-            case k.TypedBetween():
+            case k.Between():
                 return f"{self.text(node.of)} BETWEEN {self.text(node.low)} AND {self.text(node.high)}"
-            case k.TypedIn():
+            case k.In():
                 values = [_constant(value) for value in node.values]
                 values += [_constant(k.Const(None, node.of.kind))] * node.has_null
                 return f"{self.text(node.of)} IN ({', '.join(values)})"
-            case k.TypedLike():
+            case k.Like():
                 return _like(self.text(node.of), node.segments)
-            case k.TypedIsNull():
+            case k.IsNull():
                 return f"{self.text(node.of)} IS NULL"
-            case k.TypedNot():
+            case k.Not():
                 return f"NOT {self.text(node.of)}"
-            case k.TypedAnd() | k.TypedOr():
-                joint = " AND " if isinstance(node, k.TypedAnd) else " OR "
+            case k.And() | k.Or():
+                joint = " AND " if isinstance(node, k.And) else " OR "
                 return joint.join(self.text(item) for item in node.items)
             case _:
                 raise AssertionError(node)
 
-    def _case(self, node: k.TypedCase) -> str:
+    def _case(self, node: k.Case) -> str:
         if node.of is None:
             return self._searched([(self.text(when), then) for when, then in node.branches], node)
 
@@ -125,11 +125,11 @@ class _Writer:
 
         return self._let(node.of, branches)
 
-    def _searched(self, branches: list[tuple[str, k.Node]], node: k.TypedCase) -> str:
+    def _searched(self, branches: list[tuple[str, k.Node]], node: k.Case) -> str:
         parts = "".join(f"WHEN {condition} THEN {self.text(then)} " for condition, then in branches)
         return f"(CASE {parts}ELSE {self.text(node.otherwise)} END)"
 
-    def _call(self, node: k.TypedCall) -> str:
+    def _call(self, node: k.Call) -> str:
         of = node.args[0]
         match node.name:
             case "coalesce":

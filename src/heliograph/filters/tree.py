@@ -12,7 +12,7 @@ conditions is one flat node.
 from __future__ import annotations
 
 from datetime import date, datetime
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -80,7 +80,7 @@ class Name(msgspec.Struct, frozen=True, cache_hash=True):
     at: At = NOWHERE
 
 
-class NestedField(msgspec.Struct, frozen=True, cache_hash=True):
+class Member(msgspec.Struct, frozen=True, cache_hash=True):
     """A field of a nested event: `position.lat`."""
 
     of: Tree
@@ -196,7 +196,7 @@ Tree: TypeAlias = (
     Value
     | Param
     | Name
-    | NestedField
+    | Member
     | Element
     | Negate
     | Arith
@@ -271,7 +271,7 @@ def children(tree: Tree) -> tuple[Tree, ...]:
     match tree:
         case Value() | Param() | Name():
             return ()
-        case NestedField() | Negate() | IsNull() | Not():
+        case Member() | Negate() | IsNull() | Not():
             return (tree.of,)
         case Element():
             return (tree.of, tree.index)
@@ -290,3 +290,13 @@ def children(tree: Tree) -> tuple[Tree, ...]:
         case Case():
             parts = [part for branch in tree.branches for part in branch]
             return tuple(part for part in (tree.of, *parts, tree.otherwise) if part is not None)
+
+
+def to_data(tree: Any) -> Any:
+    """A tree as nested lists: the name of each node's kind, then its fields but for the place."""
+    if isinstance(tree, tuple):
+        return ["", *map(to_data, tree)]
+    if not hasattr(tree, "__struct_fields__"):
+        return tree
+    fields = [to_data(getattr(tree, name)) for name in tree.__struct_fields__ if name != "at"]
+    return [type(tree).__name__, *fields]

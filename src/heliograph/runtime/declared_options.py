@@ -67,7 +67,7 @@ class Choice(msgspec.Struct, frozen=True):
         return None if isinstance(value, str) and value in self.words else self.text
 
 
-class NumberRange(msgspec.Struct, frozen=True):
+class Range(msgspec.Struct, frozen=True):
     """A number between two others, both included; `inf` where it may be as large as it likes."""
 
     low: float
@@ -103,19 +103,19 @@ class NumberRange(msgspec.Struct, frozen=True):
         return None if fits else self.text
 
 
-def whole(low: int, high: float = inf, *, reason: str = "") -> NumberRange:
+def whole(low: int, high: float = inf, *, reason: str = "") -> Range:
     """A whole number."""
-    return NumberRange(low, high, "a whole number", whole=True, reason=reason)
+    return Range(low, high, "a whole number", whole=True, reason=reason)
 
 
-def levels(low: int, high: int) -> NumberRange:
+def levels(low: int, high: int) -> Range:
     """A priority."""
-    return NumberRange(low, high, "a whole number", whole=True, ends=("low", "high"))
+    return Range(low, high, "a whole number", whole=True, ends=("low", "high"))
 
 
-def seconds(low: float, high: float, *, above: bool = False, reason: str = "") -> NumberRange:
+def seconds(low: float, high: float, *, above: bool = False, reason: str = "") -> Range:
     """A time to wait or to keep."""
-    return NumberRange(low, high, "seconds", above=above, reason=reason)
+    return Range(low, high, "seconds", above=above, reason=reason)
 
 
 class Switch(msgspec.Struct, frozen=True):

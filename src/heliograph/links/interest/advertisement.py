@@ -62,7 +62,13 @@ def describe(channel: Channel[Any], apart_from: object | None = None) -> m.Chann
         discovered=channel.discovered,
         answerers=channel.answerers,
         offered_state=0 if channel.offered_state is None else channel.offered_state.number,
+        derived=_derived(channel),
     )
+
+
+def _derived(channel: Channel[Any]) -> m.Derived | None:
+    derives = channel.derives
+    return None if derives is None else m.Derived(derives.derivation.as_data(), derives.is_asked)
 
 
 def _is_made(cls: type[Event]) -> bool:

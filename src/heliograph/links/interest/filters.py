@@ -17,7 +17,7 @@ from uuid import UUID
 
 import msgspec
 
-from heliograph.channel.routing.conditions import ReceiverCondition
+from heliograph.channel.routing.conditions import Condition
 from heliograph.errors import BadFrame, ExpressionError
 from heliograph.model.event import info_of
 
@@ -49,10 +49,7 @@ _FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "Case": ("tree or none", "pairs", "tree or none"),
     "Call": ("function", "trees"),
 }
-"""What each kind of node is made of, by its name on the wire; a `Value` is looked at on its own."""
-_CLASS_OF: Final = {"Member": "NestedField"}
-"""Classes of nodes that are called something else on the wire, which stations of earlier versions read."""
-_NAME_OF: Final = {cls: name for name, cls in _CLASS_OF.items()}
+"""What each kind of node is made of; a `Value` is looked at on its own."""
 
 _WRITTEN: Final[dict[str, type]] = {"date": date, "uuid": UUID}
 """Kinds of constants that travel as text."""
@@ -60,13 +57,9 @@ _WRITTEN: Final[dict[str, type]] = {"date": date, "uuid": UUID}
 
 def to_data(tree: Tree) -> Any:
     """A tree as nested lists: the name of each node's kind, then its fields but for the place."""
-    if isinstance(tree, tuple):
-        return ["", *map(to_data, tree)]
-    if not hasattr(tree, "__struct_fields__"):
-        return tree
-    fields = [to_data(getattr(tree, name)) for name in tree.__struct_fields__ if name != "at"]
-    cls = type(tree).__name__
-    return [_NAME_OF.get(cls, cls), *fields]
+    from heliograph.filters import tree as t  # noqa: PLC0415 - only links that carry filters need trees
+
+    return t.to_data(tree)
 
 
 def from_data(data: Any, peer: str) -> Expr:
@@ -95,7 +88,7 @@ class _Rebuild:
         parts = [self._part(kind, part, depth - 1) for kind, part in zip(fields, data[1:], strict=True)]
         if name == "Call":
             self._check_call(*parts)
-        return getattr(self._kinds, _CLASS_OF.get(str(name), str(name)))(*parts)
+        return getattr(self._kinds, str(name))(*parts)
 
     def _check_call(self, function: str, args: tuple[Any, ...]) -> None:
         from heliograph.filters.parser import FUNCTIONS  # noqa: PLC0415 - as above
@@ -165,22 +158,22 @@ class _Rebuild:
 
 def condition_for(
     want: Want, cls: type[Event], format_of: Callable[[bytes], Format | None], peer: str
-) -> ReceiverCondition:
+) -> Condition:
     """When to send an event of a class to a station that wants this."""
     sources = None if want.sources is None else frozenset(want.sources)
     if want.tree is None:
-        return ReceiverCondition(None, sources)
+        return Condition(None, sources)
     expr = from_data(want.tree, peer)
     own = info_of(cls).format
     theirs = own if want.format_id == own.id else format_of(want.format_id)
     if theirs is None or not _same_fields(expr.tree, own, theirs):
-        return ReceiverCondition(None, sources)
+        return Condition(None, sources)
     from heliograph.filters.check import check  # noqa: PLC0415 - as above
 
     try:
-        return ReceiverCondition(check(expr, own), sources)
+        return Condition(check(expr, own), sources)
     except ExpressionError:
-        return ReceiverCondition(None, sources)
+        return Condition(None, sources)
 
 
 def _same_fields(tree: Tree, own: Format, theirs: Format) -> bool:

@@ -31,7 +31,7 @@ from heliograph.errors import (
     Suspended,
 )
 from heliograph.errors.sentences import station_text
-from heliograph.links.broadcast.carrier_choice import lane_of, why_by_link
+from heliograph.links.broadcast.gateway import carries, lane_of
 from heliograph.links.broadcast.reader_admission import BroadcastNegotiation
 from heliograph.links.broadcast.shared_memory import Rings
 from heliograph.links.contract import KNOCK, NETWORK
@@ -41,6 +41,7 @@ from heliograph.links.history.directory import check_state, find_keepers, record
 from heliograph.links.history.late_join import LateJoinFetcher
 from heliograph.links.history.server import HistoryServer
 from heliograph.links.interest.advertisement import RemoteStation, describe
+from heliograph.links.interest.derivations import read_derivation
 from heliograph.links.interest.filters import from_data
 from heliograph.links.mesh.egress import Egress
 from heliograph.links.mesh.failure_detector import FailureDetector
@@ -172,6 +173,8 @@ class Mesh:
             tasks=ports.tasks,
         )
         self._way = ToKeepers(self._keeper_of, self._questions, self._writer, ports)
+        self.on_derived: Callable[[], object] = lambda: None
+        """Told when other stations may ask for other derived channels than before."""
         self._closed = False
         self._stalls = stalls or Stalls()
         self._reading = Backoff("reading a link", self._stalls)
@@ -208,7 +211,7 @@ class Mesh:
 
         Till then they have no gateway, and what is pushed would not be for them.
         """
-        if why_by_link(channel):
+        if carries(channel):
             return
         lane = lane_of(channel)
         wanting = [peer for peer in tuple(self._peers.values()) if channel.name in peer.advertised.channels]
@@ -676,6 +679,7 @@ class Mesh:
         is_dead = peer.link.station not in self._transport.others()
         self._airing.forget(peer, is_dead=is_dead)
         self._end_session(peer, is_dead=is_dead)
+        self.on_derived()
 
     def _end_session(self, peer: Peer, *, is_dead: bool) -> None:
         """Tell of what was lost with a station. While it lives it may come back and say that it was less."""
@@ -773,6 +777,8 @@ class Mesh:
                 for want in message.wants:
                     if want.tree is not None:
                         from_data(want.tree, link.name)  # what is kept can be trusted from here on
+                if message.derived is not None:
+                    read_derivation(message.derived.data, link.name)
                 known = peer.advertised.channels.get(message.name)
                 peer.advertised.check_number(peer.advertised.channels)
                 self.gates.channel_told(peer, message)
@@ -784,9 +790,11 @@ class Mesh:
                 elif channel is not None and known is not None and known.suspended != message.suspended:
                     _hear_suspension(channel, message)
                 self._notify()
+                self.on_derived()
             case m.ChannelGone(name=name):
                 self.gates.channel_gone(peer, name)
                 self._notify()
+                self.on_derived()
             case m.Flow(channel=name, paused=paused):
                 self.gates.pause(peer, name, paused=paused)
             case m.RingOffer() | m.RingGap() | m.Missed():

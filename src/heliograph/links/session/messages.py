@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from heliograph.links.contract import Buffer
-    from heliograph.links.session.retransmission import Batch
+    from heliograph.links.session.sequence import Batch
 
 VERSION: Final = 4
 OLDEST: Final = 4
@@ -117,6 +117,15 @@ class Want(msgspec.Struct, array_like=True, frozen=True):
     """Whether each event is wanted as it was pushed, whatever its format: no program there has the class."""
 
 
+class Derived(msgspec.Struct, array_like=True, frozen=True):
+    """What a derived channel is derived from, and how."""
+
+    data: Any
+    """See `heliograph.links.interest.derivations`."""
+    asked: bool
+    """Whether a program of the station that says so has asked for it: else it was asked by other stations."""
+
+
 class ChannelState(msgspec.Struct, array_like=True, frozen=True, tag="channel"):
     """A channel as one station has it; replaces what was said of it before."""
 
@@ -149,6 +158,8 @@ class ChannelState(msgspec.Struct, array_like=True, frozen=True, tag="channel"):
     """Functions that answer questions of the channel."""
     offered_state: int = 0
     """The number of what it offers as the state of its suppliers; 0: nothing."""
+    derived: Derived | None = None
+    """Of a derived channel."""
 
     def kept_as(self) -> QoS:
         """How its keeper has it; InvalidQoS when this program knows no such quality of service."""

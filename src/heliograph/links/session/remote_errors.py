@@ -31,7 +31,6 @@ NAMED: Final = {
         e.InvalidQoS,
         e.JournalBusy,
         e.JournalClosed,
-        e.ManagerFenced,
         e.NameAlreadyUsed,
         e.NotAMember,
         e.NotOwner,
