@@ -17,7 +17,7 @@ $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(PIP) install --constraint constraints.txt pip
 	@$(PIP) install --constraint constraints.txt --build-constraint constraints.txt \
-		--editable '.[spark,tables,report,network,mcap,page,store]' --group dev --group bench
+		--editable '.[spark,tables,report,network,mcap,page,store,otel,foxglove]' --group dev --group bench
 	@command -v chromium >/dev/null 2>&1 || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
 		DEBIAN_FRONTEND=noninteractive timeout 300 sh -c '$(APT) update -qq && \
 		$(APT) install -y -qq --no-install-recommends chromium' >/dev/null 2>&1; } || \

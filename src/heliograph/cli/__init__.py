@@ -22,6 +22,7 @@ from heliograph.cli import (
     doctor,
     flight_recorder,
     formats,
+    foxglove,
     journal,
     keys,
     operate,
@@ -75,6 +76,7 @@ for command in (
     doctor.doctor,
     replay.replay,
     flight_recorder.recorder,
+    foxglove.foxglove,
 ):
     app.command()(command)
 

@@ -99,7 +99,7 @@ def station(
 
     end_with_watchdog()
     if watchdog:
-        with _until_interrupted():
+        with until_interrupted():
             watch(domain, _but_watchdog(sys.argv[1:]), ping)
         return
     options = {
@@ -112,7 +112,7 @@ def station(
         "config": config,
         "store": store,
     }
-    with _until_interrupted():
+    with until_interrupted():
         _run(domain, folder, options, page=page_address or page, as_json=as_json)
 
 
@@ -171,7 +171,7 @@ def _but_watchdog(arguments: list[str]) -> list[str]:
 
 
 @contextmanager
-def _until_interrupted() -> Iterator[None]:
+def until_interrupted() -> Iterator[None]:
     """What ends services is as good as Ctrl-C, also while the station starts: it is closed in order."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
