@@ -13,6 +13,7 @@ import heliograph as hg
 from heliograph.errors import BatchTooLarge, CursorFenced, CursorHeld, NotPossible, QueryFailed
 from heliograph.links.history.pages import Page
 from heliograph.links.history.server import AppendAsk
+from heliograph.links.mesh.egress import Egress
 from heliograph.links.session.rpc import Rpc
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
 
@@ -547,3 +548,31 @@ def test_every_station_counts_the_receivers_of_all_and_a_group_once(tmp_path: Pa
         opened += [others[0].consumer(name="billing"), others[1].consumer(), kept.consumer()]
         assert all(channel.wait_matched(4, LIMIT) for channel in everywhere)
         assert not any(channel.wait_matched(5, 0) for channel in everywhere)
+
+
+@pytest.mark.parametrize("pushes", ["keeper", "other"])
+def test_what_is_pushed_before_two_stations_agree_on_a_way_reaches_a_consumer_that_has_read_all(
+    pushes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever was told that there is no more goes on live: the keeper must have a gateway by then."""
+    has_agreed = threading.Event()
+    monkeypatch.setattr(Egress, "_is_settled", lambda *_: has_agreed.is_set())
+    with hg.Station(domain="air") as other, hg.Station(tmp_path / "data", domain="air") as keeper:
+        kept = keeper.channel("air.tracks", Track, qos=PERSISTENT)
+        kept.push(Track(1))
+        theirs = other.channel("air.tracks", Track, qos=PERSISTENT)
+        consumer = theirs.consumer(start="earliest", where="id < 100")
+        assert ids(consumer, 1) == [1]
+        consumer.pull(0.2)  # time to ask for more
+        for i in (2, 3):
+            assert (kept if pushes == "keeper" else theirs).push(Track(i))
+        has_agreed.set()
+        mesh, peer = keeper.mesh, other.mesh
+        assert mesh is not None
+        assert peer is not None
+        there = mesh._peers[peer.identity.station]
+        mesh.gates.fit(there, "air.tracks")
+        mesh.keeper.carried(peer.identity.station)
+        assert ids(consumer, 2) == [2, 3]
+        assert kept.push(Track(4))
+        assert ids(consumer, 1) == [4]

@@ -18,6 +18,7 @@ from heliograph.spark.jobs.quality import QualityJob
 from tests.unit.spark.histories import SECOND, Keeper
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -166,11 +167,72 @@ def test_sketches_of_several_batches_add_up_to_the_percentiles_of_all(
             records.clear()
             jobs.quality(spark, tmp_path / "data", "air.tracks", window=3600.0)
     results = told(tmp_path / "data", "quality.air.tracks", jobs.QualityRecord)
-    whole = jobs.Sketch.merged(one.sketch for one in results if one.measure == "latency_sketch")
+    sketches = [one for one in results if one.measure == "latency_sketch"]
+    for scope in ("channel", "supplier"):  # one of each, so theirs is the receiver's
+        assert [one.sketch for one in sketches if one.scope == scope] == [
+            one.sketch for one in sketches if one.scope == "receiver"
+        ]
+    whole = jobs.Sketch.merged(one.sketch for one in sketches if one.scope == "receiver")
     assert whole.n == 2000
     for percent in (0, 50, 95, 99, 100):
         exact = np.percentile(waits, percent, method="lower") / 1e9
         assert whole.percentile(percent / 100) == pytest.approx(exact, rel=0.01)
+
+
+def test_latencies_are_those_of_each_channel_supplier_receiver_and_window(
+    tmp_path: Path, spark: SparkSession
+) -> None:
+    """Two suppliers, two receivers and two windows, each with latencies of its own, against numpy's."""
+    rng = np.random.default_rng(8)
+    with Keeper(tmp_path / "data") as keeper:
+        keeper.push(Track(1, 1.0))
+        first = keeper.clock.now // (60 * SECOND) * 60 * SECOND
+    waits: dict[tuple[str, str, int], list[float]] = {}
+    records = []
+    for n in range(4000):
+        key = (("radar", "lidar")[n % 2], ("fast", "slow")[n // 2 % 2], n // 4 % 2)
+        supplier, receiver, window = key
+        wait = int(rng.lognormal(0, 1) * 1e6) * (1 + n % 2) * (1 + 3 * (n // 2 % 2)) * (1 + n // 4 % 2)
+        waits.setdefault(key, []).append(wait / 1e9)
+        who = ("s1", "air.tracks", receiver, supplier, 2, n, "p1", n)
+        at = first + window * 60 * SECOND + n
+        records.append(DeliveryRecord(*who, "delivered", "", 1, at, 0, 0, 1, wait, True, 1.0, n))
+    with Keeper(tmp_path / "data", DELIVERIES) as keeper:
+        keeper.push(*records)
+    found = jobs.quality(spark, tmp_path / "data", "air.tracks", window=60.0)
+    told_of = {
+        (m.scope, m.name, m.window_start, m.measure): m.value
+        for m in found.measures
+        if m.measure.startswith("latency_p")
+    }
+    expected: dict[tuple[str, str, int, str], Any] = {}
+    groups: dict[str, Callable[[tuple[str, str, int]], str]] = {
+        "channel": lambda _: "",
+        "supplier": lambda key: f"{key[0]}/2",
+        "receiver": lambda key: key[1],
+    }
+    for scope, name_of in groups.items():
+        for name in {name_of(key) for key in waits}:
+            for window in (0, 1):
+                own = [
+                    w
+                    for key, some in waits.items()
+                    if name_of(key) == name and key[2] == window
+                    for w in some
+                ]
+                for percent in (50, 95, 99):
+                    place = (scope, name, first + window * 60 * SECOND, f"latency_p{percent}")
+                    expected[place] = pytest.approx(np.percentile(own, percent), rel=0.01)
+    assert told_of == expected
+    of_run = {(one.scope, one.name): one for one in found.latencies}
+    assert set(of_run) == {at[:2] for at in expected}
+    for (scope, name), one in of_run.items():
+        own = [w for key, some in waits.items() if groups[scope](key) == name for w in some]
+        assert (one.n, one.rate) == (len(own), 1.0)
+        assert one.max == pytest.approx(max(own))
+        for part, percent in ((one.p50, 50), (one.p95, 95), (one.p99, 99)):
+            assert part == pytest.approx(np.percentile(own, percent, method="lower"), rel=0.01)
+    assert (found.deliveries, found.missed_deadlines) == (4000, 0)
 
 
 def test_the_audit_of_a_ledger_finds_what_was_pushed_and_not_kept_and_rows_out_of_balance(

@@ -23,6 +23,7 @@ import msgspec
 from heliograph.errors import NotPossible
 from heliograph.model.event import LATENCY, OWN_HEADERS, SUB_PRIORITY, Event
 from heliograph.runtime.durations import Durations
+from heliograph.runtime.option_names import is_number
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -81,7 +82,13 @@ class Replay:
         name: str | None,
         progress: Callable[[Replayed], object] | None,
     ) -> None:
-        if speed is not None and not speed > 0:
+        from heliograph.channel.channel import Channel  # noqa: PLC0415 - it imports this module
+
+        if not isinstance(target, Channel):
+            raise NotPossible(
+                source.name, f"replay({target!r:.60}): into a channel of this station, station.channel(...)"
+            )
+        if speed is not None and (not is_number(speed) or not speed > 0):
             raise NotPossible(source.name, f"speed={speed!r}: a number above 0, or None for no pace")
         if by not in ("append", "source"):
             raise NotPossible(source.name, f"by={by!r}: allowed are 'append' and 'source'")

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from heliograph.cli.job_command import stopping
+from heliograph.cli.job_command import After, Before, stopping
 from heliograph.cli.output import CommandFailed, JsonFlag, counted, print_json, print_line
 from heliograph.cli.pubsub import ChannelName  # noqa: TC001 - typer looks at the annotation
 from heliograph.cli.station import MEET_LIMIT, Domain, meet_all
@@ -27,8 +27,8 @@ def recorder(
     ] = None,
     *,
     when: Annotated[str, typer.Option(help="A filter: an event for which it is true is a trigger.")],
-    before: Annotated[float, typer.Option(help="Seconds that are kept before a trigger.")] = 10.0,
-    after: Annotated[float, typer.Option(help="Seconds that are kept after it.")] = 5.0,
+    before: Before = 10.0,
+    after: After = 5.0,
     thin: Annotated[
         float | None,
         typer.Option(

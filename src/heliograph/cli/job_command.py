@@ -7,8 +7,8 @@
         return Command(f"archive {channel}", job.run, shows=..., says=...)
 
 The function declares only what is its own; `--follow`, `--every`, `--master`, `--remote` and `--json` come
-with the decorator. The job has been made, and so checked, before Spark starts; one that needs no Spark has
-`runs_job_here`.
+with the decorator, and options that several commands have are declared here once. The job has been made, and
+so checked, before Spark starts; one that needs no Spark has `runs_job_here`.
 """
 
 from __future__ import annotations
@@ -36,6 +36,19 @@ TableFormat: TypeAlias = Annotated[str, typer.Option("--format", help="parquet, 
 Where: TypeAlias = Annotated[
     str | None, typer.Option(help="Only events for which this is true.", show_default=False)
 ]
+TimeOf: TypeAlias = Annotated[
+    str, typer.Option(help="Of what: append, source, or a field that is a datetime.")
+]
+Window: TypeAlias = Annotated[float, typer.Option(help="Seconds for which events are counted together.")]
+AllowLoss: TypeAlias = Annotated[
+    bool, typer.Option("--allow-loss", help="Leave out what retention has removed or what is damaged.")
+]
+When: TypeAlias = Annotated[
+    str | None,
+    typer.Option(help="A filter: an event for which it is true is a trigger.", show_default=False),
+]
+Before: TypeAlias = Annotated[float, typer.Option(help="Seconds that are kept before a trigger.")]
+After: TypeAlias = Annotated[float, typer.Option(help="Seconds that are kept after it.")]
 Checkpoint: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -127,7 +140,7 @@ def _run(
     from heliograph.errors import ExpectationFailed  # noqa: PLC0415 - commands import what they need when they run
 
     with ExitStack() as stack:
-        show, wanted = stack.enter_context(_progress(command.title)), []
+        show, wanted = stack.enter_context(progress_bar(command.title)), []
         if session:
             wanted = [stack.enter_context(_session(command.title, **session))]
         options: dict[str, Any] = {"progress": lambda *so_far: show(*command.shows(*so_far))}
@@ -146,7 +159,7 @@ def _run(
 
 
 @contextmanager
-def _progress(title: str) -> Iterator[Callable[[int, int, str], None]]:
+def progress_bar(title: str) -> Iterator[Callable[[int, int, str], None]]:
     """A progress bar for whoever looks at a terminal; at the end it is gone."""
     from rich.console import Console  # noqa: PLC0415 - as above
     from rich.progress import (  # noqa: PLC0415 - as above

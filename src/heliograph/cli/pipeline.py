@@ -23,6 +23,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heliograph.cli.job_command import (
+    After,
+    AllowLoss,
+    Before,
     ChannelName,
     Checkpoint,
     Command,
@@ -30,7 +33,10 @@ from heliograph.cli.job_command import (
     Remote,
     Table,
     TableFormat,
+    TimeOf,
+    When,
     Where,
+    Window,
     runs_job,
     runs_job_here,
     runs_job_once,
@@ -60,18 +66,14 @@ def archive(
     *,
     table_format: TableFormat = "parquet",
     by: Annotated[str, typer.Option(help="A partition per day or per hour, in UTC.")] = "day",
-    time: Annotated[
-        str, typer.Option(help="Of what: append, source, or a field that is a datetime.")
-    ] = "append",
+    time: TimeOf = "append",
     where: Where = None,
     file_size: Annotated[str, typer.Option(help="What files grow to, by joining small ones.")] = "256m",
     compact_after: Annotated[
         int, typer.Option(help="So many small files of a partition are joined; 0: never.", min=0)
     ] = 8,
     events_per_commit: Annotated[int, typer.Option(help="At most.", min=1)] = 10_000_000,
-    allow_loss: Annotated[
-        bool, typer.Option("--allow-loss", help="Leave out what retention has removed or what is damaged.")
-    ] = False,
+    allow_loss: AllowLoss = False,
 ) -> Command:
     """Write the events of a channel into a table of typed columns, each once; go on where it ended."""
     from heliograph.spark.jobs.archive import ArchiveJob  # noqa: PLC0415 - commands import what they need when they run
@@ -122,7 +124,7 @@ def quality(
             show_default=False,
         ),
     ] = None,
-    window: Annotated[float, typer.Option(help="Seconds for which events are counted together.")] = 60.0,
+    window: Window = 60.0,
     late: Annotated[
         float, typer.Option(help="Seconds behind its source time that make an event late.")
     ] = 5.0,
@@ -163,9 +165,6 @@ def quality(
     )
 
 
-LATENCIES = ("latency_p50", "latency_p95", "latency_p99", "latency_max")
-
-
 def _measured(found: jobs.Quality, quarantine: str) -> Iterator[str]:
     yield (
         f"{counted(found.events, 'event')} of {found.channel}: {found.lost} lost, {found.repeated} repeated, "
@@ -177,9 +176,10 @@ def _measured(found: jobs.Quality, quarantine: str) -> Iterator[str]:
         yield f"  {found.quarantined} copied to {quarantine}"
     misses = counted(found.missed_deadlines, "missed deadline")
     yield f"  {found.deliveries} deliveries on record, {misses}"
-    for one in found.measures:
-        if one.scope == "receiver" and one.measure in LATENCIES:
-            yield f"    {one.name}: {one.measure} {one.value * 1e3:.3f} ms (n {one.n}, rate {one.rate:g})"
+    for one in found.latencies:
+        times = ((part, getattr(one, part) * 1e3) for part in ("p50", "p95", "p99", "max"))
+        told = ", ".join(f"{part} {ms:.3f} ms" for part, ms in times)
+        yield f"    {one.scope} {one.name or found.channel}: {told} (n {one.n}, rate {one.rate:g})"
     if found.ledger_difference is not None:
         unbalanced = f"{found.unbalanced} rows out of balance"
         yield f"  ledger: pushed less kept {found.ledger_difference}, {unbalanced}"
@@ -262,9 +262,7 @@ def align(
             help="A field that all channels have: each value has rows of its own.", show_default=False
         ),
     ] = None,
-    time: Annotated[
-        str, typer.Option(help="Of what: append, source, or a field that is a datetime.")
-    ] = "append",
+    time: TimeOf = "append",
     tolerance: Annotated[
         float | None,
         typer.Option(help="Seconds after which a value is too old. [default: never]", show_default=False),
@@ -374,23 +372,18 @@ def cutouts(
     channel: ChannelName,
     to: Table,
     *,
-    when: Annotated[
-        str | None,
-        typer.Option(help="A filter: an event for which it is true is a trigger.", show_default=False),
-    ] = None,
+    when: When = None,
     pattern: Annotated[
         str | None,
         typer.Option(help="Or the name of a replayable pattern: a match is one.", show_default=False),
     ] = None,
-    before: Annotated[float, typer.Option(help="Seconds that are kept before a trigger.")] = 10.0,
-    after: Annotated[float, typer.Option(help="Seconds that are kept after it.")] = 5.0,
+    before: Before = 10.0,
+    after: After = 5.0,
     by: Annotated[
         list[str] | None,
         typer.Option(help="A field: a trigger is about events with the same value only.", show_default=False),
     ] = None,
-    time: Annotated[
-        str, typer.Option(help="Of what: append, source, or a field that is a datetime.")
-    ] = "append",
+    time: TimeOf = "append",
     thin: Annotated[
         float | None,
         typer.Option(
@@ -444,9 +437,7 @@ def register(
             min=0,
         ),
     ] = 600.0,
-    allow_loss: Annotated[
-        bool, typer.Option("--allow-loss", help="Leave out files that are known to be damaged.")
-    ] = False,
+    allow_loss: AllowLoss = False,
 ) -> Command:
     """Make the sealed files of a channel a table, without a copy; needs no Spark."""
     from heliograph.spark.jobs.register import RegisterJob  # noqa: PLC0415 - as above
@@ -491,7 +482,7 @@ def report(
         list[str] | None,
         typer.Option(help="Only this one; may be given several times.", show_default=False),
     ] = None,
-    window: Annotated[float, typer.Option(help="Seconds for which events are counted together.")] = 10.0,
+    window: Window = 10.0,
 ) -> Command:
     """Write one HTML page about the channels of a station, with everything that it needs inside."""
     from heliograph.spark.jobs.report import ReportJob  # noqa: PLC0415 - as above

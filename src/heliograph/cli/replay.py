@@ -10,10 +10,11 @@ receive what is replayed as anything that is pushed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from heliograph.cli.job_command import Where, progress_bar
 from heliograph.cli.journal import Point, point
 from heliograph.cli.output import CommandFailed, JsonFlag, counted, print_json, print_line
 from heliograph.cli.station import Domain  # noqa: TC001 - typer looks at the annotation
@@ -21,6 +22,10 @@ from heliograph.cli.station import Domain  # noqa: TC001 - typer looks at the an
 if TYPE_CHECKING:
     from heliograph.channel.replay import Replayed
     from heliograph.model.event import Event
+
+
+SHOWN: Final = 100
+"""Events between two looks at how far it is."""
 
 
 def replay(
@@ -34,9 +39,7 @@ def replay(
         str | None,
         typer.Option(help="Go on where a replay of this name ended; no event twice.", show_default=False),
     ] = None,
-    where: Annotated[
-        str | None, typer.Option(help="Only events for which this is true.", show_default=False)
-    ] = None,
+    where: Where = None,
     start: Point = None,
     until: Point = None,
     domain: Domain = "default",
@@ -51,7 +54,10 @@ def replay(
         raise CommandFailed(f"--by {by}: allowed are append and source")
     first, end = point(start), point(until)
     classes = _classes(folder, channel)
-    with Station(folder, domain=domain, name="helio replay") as here:
+    with (
+        progress_bar(f"replay {channel}") as show,
+        Station(folder, domain=domain, name="helio replay") as here,
+    ):
         source = here.channel(channel, *classes)
         target = here.channel(to, *classes, qos=QoS(durability="persistent"))
         done = source.replay(
@@ -62,6 +68,9 @@ def replay(
             where=where,
             start=first or "earliest",
             until=end or "now",
+            progress=lambda so_far: (
+                show(so_far.events, 0, f"into {to}") if not so_far.events % SHOWN else None
+            ),
         )
     _print(done, channel, to, as_json=as_json, paced=pace is not None)
 

@@ -54,6 +54,7 @@
     │   ├── EventsUnderWay          it cannot be destroyed while members lack events            (retriable)
     │   ├── WrongEventType          the channel does not carry events of this type
     │   ├── UnknownOption           an option that the call does not have; names those that it has
+    │   ├── WrongArguments          an argument that the call needs is missing, or one is too many
     │   ├── NotPossible             options that do not go together here; says what to write instead
     │   ├── NotMatched              two stations have it in ways that do not go together; says why
     │   ├── DeliveryTimeout         not acknowledged by all in time; it may be yet               (retriable)
@@ -169,6 +170,7 @@ from heliograph.errors.channel import (
     UnknownOption,
     WindowFull,
     WouldDeadlock,
+    WrongArguments,
     WrongEventType,
 )
 from heliograph.errors.data import (
@@ -388,5 +390,6 @@ __all__ = [
     "WorkerHung",
     "WouldDeadlock",
     "WriteTimeout",
+    "WrongArguments",
     "WrongEventType",
 ]

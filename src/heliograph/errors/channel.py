@@ -259,6 +259,18 @@ class UnknownOption(ChannelError, TypeError):
         return f"{self.name}() has no option {self.option!r}; it has {', '.join(self.known) or 'none'}{hint}"
 
 
+class WrongArguments(ChannelError, TypeError):
+    """A call lacks an argument that it needs, or was given too many. `name` is the call's."""
+
+    problem: str
+    """Which, in Python's words."""
+    takes: tuple[str, ...]
+    """The arguments that it needs, in their order."""
+
+    def __str__(self) -> str:
+        return f"{self.name}() {self.problem}; write {self.name}({', '.join(self.takes)})"
+
+
 class NotPossible(ChannelError):
     """Options that do not go together here."""
 

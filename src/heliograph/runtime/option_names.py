@@ -1,4 +1,4 @@
-"""Misspelled and misplaced options: which one, what was probably meant, and which call takes it.
+"""Misspelled, misplaced and missing arguments: which one, what was probably meant, and which call takes it.
 
     @names_options                              of functions and methods with options of their own
     def pull(self, timeout: float | None = None): ...
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 import msgspec
 
-from heliograph.errors import UnknownOption
+from heliograph.errors import UnknownOption, WrongArguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -91,9 +91,32 @@ def names_options(call: Callable[P, R]) -> Callable[P, R]:
     def checked(*args: P.args, **options: P.kwargs) -> R:
         if options:
             insist_on_known(name, options, known)
-        return call(*args, **options)
+        try:
+            return call(*args, **options)
+        except TypeError as error:
+            # A traceback that ends here is Python's own: the call has not begun. Others come from inside.
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise
+            raise wrong_arguments(name, call, error) from None
 
     return checked
+
+
+def wrong_arguments(name: str, call: Callable[..., object], error: TypeError) -> WrongArguments:
+    """What to write in place of a call with arguments that are missing or too many."""
+    needed = tuple(
+        parameter.name
+        for parameter in inspect.signature(call).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        and parameter.name != "self"
+    )
+    return WrongArguments(name, str(error).partition("() ")[2] or str(error), needed)
+
+
+def is_number(value: object) -> bool:
+    """Whether it is a number, and no truth value."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def insist_on_known(name: str, given: Iterable[str], known: tuple[str, ...]) -> None:

@@ -21,7 +21,8 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
-from heliograph.errors import Closed, TooManyTimers
+from heliograph.errors import Closed, NotPossible, TooManyTimers
+from heliograph.runtime.option_names import is_number, names_options
 from heliograph.runtime.ports import seconds_until
 
 if TYPE_CHECKING:
@@ -33,8 +34,16 @@ log = logging.getLogger(__name__)
 
 MAX_TIMERS: Final = 1_000_000
 """Timers of one station that wait at the same time."""
+LONGEST: Final = 1e9
+"""Seconds that a timer may be ahead, about thirty years."""
 FEW: Final = 64
 """Cancelled places that are not worth clearing away."""
+
+
+def _nanoseconds(call: str, seconds: float) -> int:
+    if not is_number(seconds) or not -LONGEST <= seconds <= LONGEST:
+        raise NotPossible("timers", f"{call}({seconds!r:.60}, ...): a number of seconds, such as 0.5")
+    return round(seconds * 1e9)
 
 
 class Timer:
@@ -73,14 +82,17 @@ class Timers:
     def __len__(self) -> int:
         return len(self._heap) - self._cancelled
 
+    @names_options
     def after(self, seconds: float, call: Callable[[], object]) -> Timer:
-        return self.at(self._clock.monotonic_ns() + round(seconds * 1e9), call)
+        """Once, in so many seconds."""
+        return self.at(self._clock.monotonic_ns() + _nanoseconds("after", seconds), call)
 
+    @names_options
     def every(self, seconds: float, call: Callable[[], object], first: int | None = None) -> Timer:
         """Again and again, for the first time at an instant of the monotonic clock, or in so many seconds."""
-        period = round(seconds * 1e9)
+        period = _nanoseconds("every", seconds)
         if period < 1:
-            raise ValueError(f"a period of {seconds!r} s; it is above 0")
+            raise NotPossible("timers", f"every({seconds!r}, ...): a period is above 0")
         due = self._clock.monotonic_ns() + period if first is None else first
         return self._add(Timer(self, due, call, period))
 

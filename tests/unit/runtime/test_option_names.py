@@ -16,10 +16,10 @@ from heliograph.channel.publish.options import Said
 from heliograph.channel.receive.ack_protocol import Acking
 from heliograph.channel.receive.consumer import Consumer
 from heliograph.channel.receive.options import Options
-from heliograph.errors import UnknownOption
+from heliograph.errors import InvalidOption, NotPossible, UnknownOption, WrongArguments
 from heliograph.runtime.option_names import OTHER_WORDS, TAKEN_BY, names_options
 from heliograph.scheduling.tasks import Statement
-from heliograph.spark import read
+from heliograph.spark import jobs, matches, read, register
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,9 +50,15 @@ CALLS: dict[str, tuple[Callable[..., object], str]] = {
 }
 
 
+def _untyped(call: Any) -> Any:
+    """A call that may be wrong on purpose."""
+    return call
+
+
 class Given:
     def __init__(self, helio: Rig) -> None:
         self.station: Any = helio.station
+        self.other: Any = helio.station.channel("volatile", Track)
         self.kept: Any = helio.station.channel("kept", Track, qos=hg.QoS(durability="persistent"))
 
 
@@ -145,3 +151,65 @@ def test_everything_else_stays_as_it_was() -> None:
     by_place: Any = hg.QoS
     with pytest.raises(TypeError, match="positional"):
         by_place("persistent")
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda _: _untyped(read)(None), "'folder' and 'channel'; write read(spark, folder, channel)"),
+        (lambda c: c.station.timers.after("5"), "'call'; write after(seconds, call)"),
+        (lambda c: c.kept.replay(), "missing 1 required positional argument: 'to'; write replay(to)"),
+        (lambda c: c.kept.replay(c.kept, 2.0), "positional arguments"),
+        (lambda _: _untyped(jobs.archive)(None), "write archive(spark, folder, channel, to)"),
+    ],
+)  # fmt: skip
+def test_a_missing_argument_is_named_with_what_to_write(
+    call: Callable[[Any], object], sentence: str, helio: Rig
+) -> None:
+    with pytest.raises(WrongArguments, match=re.escape(sentence)) as error:
+        call(Given(helio))
+    assert isinstance(error.value, TypeError)
+
+
+def test_an_error_from_inside_of_a_call_stays_as_it_is() -> None:
+    @names_options
+    def outer(given: Any) -> Any:
+        return len(given)
+
+    @names_options
+    def deeper(given: Any) -> Any:
+        return outer()  # type: ignore[call-arg]  # the mistake of somebody else
+
+    with pytest.raises(TypeError, match="has no len") as error:
+        outer(3)
+    assert not isinstance(error.value, hg.HeliographError)
+    with pytest.raises(WrongArguments, match=re.escape("outer() missing 1")):
+        deeper(3)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "sentence"),
+    [
+        (lambda c: c.kept.replay("x"), NotPossible, "replay('x'): into a channel of this station"),
+        (lambda c: c.kept.replay(c.other, speed="fast"), NotPossible, "speed='fast': a number above 0"),
+        (lambda c: c.station.timers.after("5", print), NotPossible, "after('5', ...): a number of seconds"),
+        (lambda c: c.station.timers.after(float("nan"), print), NotPossible, "after(nan, ...)"),
+        (lambda c: c.station.timers.every(0, print), NotPossible, "every(0, ...): a period is above 0"),
+        (
+            lambda _: _untyped(read)(None, "data", "x"),
+            InvalidOption,
+            "'spark' cannot be 'None'; allowed is a session",
+        ),
+        (
+            lambda _: _untyped(matches)("local[2]", "data", "x"),
+            InvalidOption,
+            "such as heliograph.spark.session()",
+        ),
+        (lambda _: _untyped(register)(None), InvalidOption, "'spark' cannot be 'None'"),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_where_it_is_given(
+    call: Callable[[Any], object], error: type[hg.HeliographError], sentence: str, helio: Rig
+) -> None:
+    with pytest.raises(error, match=re.escape(sentence)):
+        call(Given(helio))

@@ -3,6 +3,10 @@
 A station keeps one partition of a channel, so a question names the channel and no more. Of a history it
 gives out what anybody in the asking station wants, it appends for stations that have no folder, and it
 remembers how far durable consumers elsewhere have come in it.
+
+Whoever is told that a history has no more goes on with what comes live. So a station is told that only when
+this one has a gateway to it: a question that comes before, because the two have yet to agree on a way, is
+answered as soon as they have. Else an event that is appended in between would reach it by neither.
 """
 
 from __future__ import annotations
@@ -39,6 +43,7 @@ if TYPE_CHECKING:
     from heliograph.links.session.wire_events import EventWriter
     from heliograph.model.event import Event
     from heliograph.model.formats import Format
+    from heliograph.runtime.ports import Tasks
 
 KEEPER_LIMIT: Final = 5.0
 """Seconds to wait for a keeper when a channel is opened, and for its answers."""
@@ -102,20 +107,29 @@ class HistoryServer:
         writer: turns events into runs.
         wanted: tells what a station wants of a channel, so that nothing else is sent.
         name_of: the name of a station that has one, else nothing.
+        is_carried: whether a station gets what comes from now on of what it wants of a channel.
+        tasks: has the lock, and answers what was held.
         own: how this station is called.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - what it is asked by, and what it has to know
         self,
         questions: Rpc,
         channel: Callable[[str], Channel[Any] | None],
         writer: EventWriter,
         wanted: Wanted,
         name_of: Callable[[int], str],
+        is_carried: Callable[[int, str], bool],
+        tasks: Tasks,
         *,
         own: str,
     ) -> None:
         self._channel = channel
+        self._is_carried = is_carried
+        self._tasks = tasks
+        self._lock = tasks.lock("held questions")
+        self._held: dict[int, list[tuple[msgspec.Raw, Reply]]] = {}
+        """Questions for the end of a history, by the station that has no gateway yet."""
         self._writer = writer
         self._wanted = wanted
         self._name_of = name_of
@@ -142,6 +156,8 @@ class HistoryServer:
 
     def _station_left(self, station: int) -> None:
         """Free what its consumers held, so that they can go on elsewhere."""
+        with self._lock:
+            self._held.pop(station, None)
         for held in (self._cursors, self._suppliers):
             for key in [key for key in held if key[0] == station]:
                 held.pop(key).close()
@@ -167,6 +183,7 @@ class HistoryServer:
     def _read(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
         """A page of what anybody in that station wants; read on until there is something, up to a limit."""
         ask = _read_ask(body)
+        is_carried = self._is_carried(station, ask.channel)  # first: what is appended after this comes live
         store, conditions = self._store(ask.channel), self._wanted(station, ask.channel)
         start, reached, wanted = ask.start, -1, list[Any]()
         try:
@@ -181,7 +198,31 @@ class HistoryServer:
             else:
                 reply(Page([], start))
             return
-        reply(cut_page(self._writer, wanted, reached))
+        if is_carried or reached != ask.start or (ask.below is not None and reached >= ask.below):
+            reply(cut_page(self._writer, wanted, reached))
+        else:
+            self._hold(station, ask.channel, body, reply)
+
+    def _hold(self, station: int, channel: str, body: msgspec.Raw, reply: Reply) -> None:
+        with self._lock:
+            if not self._is_carried(station, channel):
+                self._held.setdefault(station, []).append((body, reply))
+                return
+        self._read(station, body, reply)
+
+    def carried(self, station: int) -> None:
+        """It is known how events reach a station: answer what had to wait for that, in another task."""
+        with self._lock:
+            held = self._held.pop(station, [])
+        if held:
+            self._tasks.spawn_soon("held questions", lambda: self._answer_held(station, held))
+
+    def _answer_held(self, station: int, held: list[tuple[msgspec.Raw, Reply]]) -> None:
+        for body, reply in held:
+            try:
+                self._read(station, body, reply)
+            except Exception as error:  # noqa: BLE001 - whatever went wrong is for the one who asked
+                reply(error)
 
     def _append(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
         ask = _append_ask(body)

@@ -267,6 +267,24 @@ class Egress:
         carrier = self._carrier(station, name)
         return None if carrier is None else dict(carrier.conditions)
 
+    def is_carried(self, station: int, name: str) -> bool:
+        """Whether a station gets what comes from now on of what it wants of a channel.
+
+        False while it has not answered by which way; what comes till then is not sent to it.
+        """
+        peer, channel = self._peer_of(station), self._channel(name)
+        if peer is None or channel is None:
+            return True
+        carrier = peer.carriers.get(name)
+        if carrier is not None and carrier.gateway.channel is channel:
+            return True
+        self.fit(peer, name)  # whoever has told others of the channel may not have come to it
+        with self.lock:
+            state = peer.advertised.channels.get(name)
+            if state is None or name in peer.carriers or peer.link.closed or peer.rings.is_expelled:
+                return True
+            return not self._conditions(peer, channel, state, self._not_coming(peer, channel, state))
+
     def to_come(self, station: int, name: str) -> Collection[EventId]:
         """What was pushed here and waits for a worker to be ready."""
         carrier = self._carrier(station, name)

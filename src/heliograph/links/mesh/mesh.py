@@ -161,6 +161,8 @@ class Mesh:
             self._writer,
             self.gates.wanted,
             self._name_of,
+            self.gates.is_carried,
+            ports.tasks,
             own=station_text(identity.station, identity.name),
         )
         self._host = GroupHost(self._questions, channel, self._writer, self._format_of, ports.tasks)
@@ -803,6 +805,7 @@ class Mesh:
                 if self._airing.answered(peer, message):
                     for name in tuple(peer.advertised.channels):
                         self.gates.fit(peer, name)
+                    self.keeper.carried(link.station)
                     self._notify()
             case m.Acked():
                 self.gates.acked(peer, message)

@@ -22,7 +22,7 @@ from heliograph.spark.jobs.archive import Archived, ArchiveJob, archive
 from heliograph.spark.jobs.correlate import Correlated, CorrelateJob, correlate
 from heliograph.spark.jobs.cutouts import CutOutJob, CutOuts, cutouts
 from heliograph.spark.jobs.latency_sketch import Sketch
-from heliograph.spark.jobs.quality import Expectation, Quality, QualityJob, quality
+from heliograph.spark.jobs.quality import DeliveryLatency, Expectation, Quality, QualityJob, quality
 from heliograph.spark.jobs.quality_events import QualityRecord, Quarantined
 from heliograph.spark.jobs.register import Registered, RegisterJob, register
 from heliograph.spark.jobs.replay import replay
@@ -40,6 +40,7 @@ __all__ = [
     "Correlated",
     "CutOutJob",
     "CutOuts",
+    "DeliveryLatency",
     "Expectation",
     "JobReport",
     "JobSnapshot",

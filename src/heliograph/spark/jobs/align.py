@@ -31,6 +31,7 @@ from heliograph.spark.jobs.arguments import at_least, insist_on_filter, is_datet
 from heliograph.spark.jobs.following import Passes, RunOptions
 from heliograph.spark.jobs.ranges import Ranges
 from heliograph.spark.jobs.table_job import TableTarget
+from heliograph.spark.session.session import insist_on_session
 from heliograph.spark.source.partitions import Key
 
 if TYPE_CHECKING:
@@ -134,6 +135,7 @@ class AlignJob:
 
     def run(self, spark: SparkSession, **options: Unpack[RunOptions[Aligned]]) -> Aligned:
         """Align what is there now; with `follow` again and again until `stop` is set, or Ctrl-C."""
+        insist_on_session(spark)
         follow = options.get("follow", False)
         if follow and self.test_fraction is not None:
             raise InvalidOption(

@@ -22,6 +22,7 @@ from heliograph.spark.jobs.arguments import at_least, insist_on_filter, is_datet
 from heliograph.spark.jobs.following import Passes, RunOptions
 from heliograph.spark.jobs.ranges import RangePlan
 from heliograph.spark.jobs.table_job import TableTarget
+from heliograph.spark.session.session import insist_on_session
 
 if TYPE_CHECKING:
     import threading
@@ -95,6 +96,7 @@ class ArchiveJob:
 
     def run(self, spark: SparkSession, **options: Unpack[RunOptions[Archived]]) -> Archived:
         """Archive what is there now; with `follow` again and again until `stop` is set, or Ctrl-C."""
+        insist_on_session(spark)
         done = Archived(self.channel, os.fspath(self.to), self.format)
         passes = Passes(done, **options)
         with self._plan.ranges() as ranges, TableTarget(self.to, self.format).opened() as table:

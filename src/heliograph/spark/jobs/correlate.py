@@ -23,6 +23,7 @@ from heliograph.runtime.option_names import names_options
 from heliograph.spark.jobs.following import Passes, RunOptions
 from heliograph.spark.jobs.ranges import RangePlan
 from heliograph.spark.jobs.table_job import TableTarget
+from heliograph.spark.session.session import insist_on_session
 
 if TYPE_CHECKING:
     import threading
@@ -79,6 +80,7 @@ class CorrelateJob:
 
     def run(self, spark: SparkSession, **options: Unpack[RunOptions[Correlated]]) -> Correlated:
         """Find what is there now; with `follow` again and again until `stop` is set."""
+        insist_on_session(spark)
         done = Correlated(self.name, os.fspath(self.to), self.format)
         passes = Passes(done, **options)
         with self._plan.ranges() as ranges, TableTarget(self.to, self.format).opened() as table:

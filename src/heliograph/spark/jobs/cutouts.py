@@ -21,6 +21,7 @@ from heliograph.spark.jobs.arguments import at_least, insist_on_filter, is_datet
 from heliograph.spark.jobs.following import Passes, RunOptions
 from heliograph.spark.jobs.ranges import Ranges
 from heliograph.spark.jobs.table_job import TableTarget
+from heliograph.spark.session.session import insist_on_session
 
 if TYPE_CHECKING:
     import threading
@@ -116,6 +117,7 @@ class CutOutJob:
 
     def run(self, spark: SparkSession, **options: Unpack[RunOptions[CutOuts]]) -> CutOuts:
         """Cut out what is there now; with `follow` again and again until `stop` is set."""
+        insist_on_session(spark)
         done = CutOuts(self.channel, os.fspath(self.to), self.format)
         passes = Passes(done, **options)
         names = [self.channel] if self.pattern is None else [self.channel, INPUTS + self.pattern]

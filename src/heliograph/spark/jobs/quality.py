@@ -3,10 +3,10 @@
     jobs.quality(spark, "data", "air.tracks", expect=["speed BETWEEN 0 AND 1200", "quarantine: region <> ''"])
 
 For each window of time it counts, by supplier, events that are missing, repeated or late; by expectation,
-events for which it is not true; by receiver, latencies, jitter and deadlines missed, from delivery records;
-and it audits the ledger. Results go into the channel `quality.CHANNEL` as `QualityRecord`, events that were
-to be set aside into `quarantine.CHANNEL`, each once however often the job is killed
-(`heliograph.spark.jobs.checkpoint`).
+events for which it is not true; by receiver, by supplier and of the whole channel, latencies, jitter and
+deadlines missed, from delivery records; and it audits the ledger. Results go into the channel
+`quality.CHANNEL` as `QualityRecord`, events that were to be set aside into `quarantine.CHANNEL`, each once
+however often the job is killed (`heliograph.spark.jobs.checkpoint`).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from heliograph.runtime.option_names import names_options
 from heliograph.spark.jobs.arguments import at_least, insist_on_filter, one_of
 from heliograph.spark.jobs.following import Passes, RunOptions
 from heliograph.spark.jobs.ranges import BatchRange, RangePlan, Ranges
+from heliograph.spark.session.session import insist_on_session
 
 if TYPE_CHECKING:
     import threading
@@ -73,6 +74,25 @@ class Measure(NamedTuple):
     sketch: str | None = None
 
 
+class DeliveryLatency(NamedTuple):
+    """How long deliveries took, in seconds, over all windows of a run."""
+
+    scope: str
+    """channel, supplier or receiver."""
+    name: str
+    n: int
+    """Deliveries on record."""
+    rate: float
+    """Of all events, how many are on record."""
+    p50: float
+    """Percentiles are those of the sketch: to within 1 %."""
+    p95: float
+    p99: float
+    max: float
+    sketch: str
+    """For `Sketch.merged`, with those of other runs."""
+
+
 @dataclass
 class Quality:
     """What a run found so far."""
@@ -92,6 +112,8 @@ class Quality:
     unbalanced: int = 0
     batches: int = 0
     seconds: float = 0.0
+    latencies: list[DeliveryLatency] = field(default_factory=list)
+    """Of the channel, of each supplier and of each receiver, over all batches and windows of the run."""
     measures: list[Measure] = field(default_factory=list)
     """Those of the last batch."""
 
@@ -123,6 +145,7 @@ class QualityJob:
         """Check what is there now and was not checked yet; with `follow` again until `stop` is set."""
         from heliograph.spark.jobs.checkpoint import Checkpoint  # noqa: PLC0415 - Arrow loads with it
 
+        insist_on_session(spark)
         found = Quality(self.channel)
         passes = Passes(found, **options)
         with Checkpoint.opened(self._checkpoint(), f"quality of {self.channel}") as checkpoint:
@@ -253,6 +276,7 @@ class QualityJob:
         differences = [round(m.value) for m in measures if m.measure == "pushed_less_kept"]
         found.ledger_difference = differences[-1] if differences else None
         found.unbalanced = total("ledger", "unbalanced")
+        found.latencies = _added_up(found.latencies, measures)
 
     # What is measured
 
@@ -370,20 +394,23 @@ class QualityJob:
         )
 
     def _latencies(self, spark: SparkSession, deliveries: BatchRange) -> list[Measure]:
-        """From delivery records: how long events waited for each receiver, and which came too late."""
+        """From delivery records: how long events waited, and which came too late; in each of `SCOPES`."""
         from pyspark.sql import Window  # noqa: PLC0415 - as above
         from pyspark.sql import functions as f  # noqa: PLC0415 - as above
 
         frame = deliveries.frame(spark, where="channel = :name", params={"name": self.channel})
+        frame = frame.withColumn("window_start", self._window("at_ns")).withColumn(
+            "supplier", f.concat_ws("/", "supplier", f.col("epoch").cast("string"))
+        )
         order = Window.partitionBy("station", "receiver").orderBy("at_ns", "header.offset")
         delivered = f.col("outcome") == "delivered"
         waited = f.when(delivered, f.col("waited_ns") / 1e9)
         rows = (
             frame.withColumn("waited", waited)
             .withColumn("change", f.abs(f.col("waited") - f.lag("waited").over(order)))
-            .withColumn("window_start", self._window("at_ns"))
-            .groupBy("window_start", "receiver")
+            .groupingSets(*_sets("window_start"))
             .agg(
+                f.grouping_id().alias("scope"),
                 f.count("*").alias("records"),
                 f.sum(delivered.cast("int")).alias("delivered"),
                 f.sum((f.col("outcome") != "delivered").cast("int")).alias("not_delivered"),
@@ -394,7 +421,7 @@ class QualityJob:
                 f.avg("change").alias("jitter"),
                 f.min("rate").alias("rate"),
             )
-            .orderBy("window_start", "receiver")
+            .orderBy("scope", "window_start", "receiver", "supplier")
             .collect()
         )
         found = self._sketches(frame)
@@ -413,38 +440,32 @@ class QualityJob:
                 "clock_error_at_least": None if row["least"] is None else max(0.0, -row["least"]),
             }
             found += [
-                self._measure(row, "receiver", row["receiver"], name, value, row["records"], row["rate"])
+                self._measure(row, *_scope_of(row), name, value, row["records"], row["rate"])
                 for name, value in values.items()
                 if value is not None
             ]
         return found
 
     def _sketches(self, frame: DataFrame) -> list[Measure]:
-        """What can be added up over batches: how many deliveries took how long, by receiver."""
+        """What can be added up over batches: how many deliveries took how long, in each of `SCOPES`."""
         from pyspark.sql import functions as f  # noqa: PLC0415 - as above
 
         from heliograph.spark.jobs.latency_sketch import SQL, Sketch  # noqa: PLC0415 - as above
 
         rows = (
             frame.filter("outcome = 'delivered' AND waited_ns IS NOT NULL")
-            .select(
-                self._window("at_ns"), "receiver", f.expr(SQL.format(ns="waited_ns")).alias("range"), "rate"
-            )
-            .groupBy("window_start", "receiver", "range")
-            .agg(f.count("*").alias("n"), f.min("rate").alias("rate"))
-            .orderBy("window_start", "receiver", "range")
+            .withColumn("range", f.expr(SQL.format(ns="waited_ns")))
+            .groupingSets(*_sets("window_start", "range"))
+            .agg(f.grouping_id().alias("scope"), f.count("*").alias("n"), f.min("rate").alias("rate"))
+            .orderBy("scope", "window_start", "receiver", "supplier", "range")
             .collect()
         )
         found = []
-        for (start, receiver), several in groupby(
-            rows, key=lambda row: (row["window_start"], row["receiver"])
-        ):
+        for (_, scope), several in groupby(rows, key=lambda row: (row["window_start"], _scope_of(row))):
             group = list(several)
             sketch = Sketch({row["range"]: row["n"] for row in group})
             rate = min(row["rate"] for row in group)
-            measure = self._measure(
-                {"window_start": start}, "receiver", receiver, "latency_sketch", sketch.n, sketch.n, rate
-            )
+            measure = self._measure(group[0], *scope, "latency_sketch", sketch.n, sketch.n, rate)
             found.append(measure._replace(sketch=sketch.text()))
         return found
 
@@ -495,6 +516,44 @@ _SCHEMA: Final = (
     "channel string, window_start bigint, window_ns bigint, scope string, name string, measure string, "
     "value double, n bigint, rate double, sketch string"
 )
+
+
+SCOPES: Final = {1: "receiver", 2: "supplier", 3: "channel"}
+"""Of what deliveries are told, by Spark's number of the set: which of receiver and supplier it leaves out."""
+
+
+def _sets(*every: str) -> tuple[Any, ...]:
+    """Arguments of `groupingSets`: by these columns and receiver, these and supplier, and these alone."""
+    # Receiver and supplier last: the number of a set has their two bits lowest.
+    return [[*every, "receiver"], [*every, "supplier"], [*every]], *every, "receiver", "supplier"
+
+
+def _scope_of(row: Any) -> tuple[str, str]:
+    """Which scope a row of `_sets` is of, and its name in it."""
+    scope = SCOPES[row["scope"]]
+    return scope, "" if scope == "channel" else row[scope]
+
+
+def _added_up(before: list[DeliveryLatency], measures: list[Measure]) -> list[DeliveryLatency]:
+    """Latencies of a run, with those of another batch."""
+    from heliograph.spark.jobs.latency_sketch import Sketch  # noqa: PLC0415 - as above
+
+    sketches = [(m.scope, m.name, m.rate, m.sketch) for m in measures if m.measure == "latency_sketch"]
+    most = {(one.scope, one.name): one.max for one in before}
+    for m in measures:
+        if m.measure == "latency_max":
+            most[m.scope, m.name] = max(m.value, most.get((m.scope, m.name), m.value))
+    known = [(one.scope, one.name, one.rate, one.sketch) for one in before]
+    found = []
+    for scope, name in sorted({(scope, name) for scope, name, *_ in known + sketches}):
+        own = [(rate, text) for where, of, rate, text in known + sketches if (where, of) == (scope, name)]
+        whole = Sketch.merged(text for _, text in own)
+        p50, p95, p99 = (whole.percentile(share) or 0.0 for share in (0.5, 0.95, 0.99))
+        rate = min(rate for rate, _ in own)
+        found.append(
+            DeliveryLatency(scope, name, whole.n, rate, p50, p95, p99, most[scope, name], whole.text())
+        )
+    return found
 
 
 def _plan(ranges: Ranges, records: Ranges | None, done: dict[str, Any]) -> dict[str, Any] | None:

@@ -18,9 +18,9 @@ class QualityRecord(Event, name="helio.quality"):
     window_ns: int
     """How long the window is; 0: the whole history."""
     scope: str
-    """Of what: supplier, receiver, expectation or ledger."""
+    """Of what: channel, supplier, receiver, expectation or ledger."""
     name: str
-    """Of which one."""
+    """Of which one; empty: of the channel."""
     measure: str
     """lost, repeated, late, violations, latency_p99, ...; docs/guides/pipeline.md lists them."""
     value: float

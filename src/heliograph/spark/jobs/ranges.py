@@ -12,15 +12,16 @@ a folder that was replaced by an older copy is found out.
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from heliograph.spark.jobs.arguments import at_least
+from heliograph.spark.source.option_values import path_text
 from heliograph.spark.source.options import parse_options
 from heliograph.spark.source.partitions import ChannelPartitions, Key
 from heliograph.spark.source.stream import SourceStream, from_json
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping
 
     from pyspark.sql import DataFrame, SparkSession
@@ -40,7 +41,7 @@ class RangePlan(NamedTuple):
         """NoHistory when there is none."""
         at_least("events_at_once", self.events_at_once, 1)
         return Ranges(
-            os.fspath(self.folder),
+            path_text("folder", self.folder),
             self.channel,
             max_events=self.events_at_once,
             fail_on_data_loss=self.fail_on_data_loss,

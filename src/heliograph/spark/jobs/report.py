@@ -2,9 +2,10 @@
 
     jobs.report(spark, "data", "report.html")
 
-Rates and losses come from histories, latencies and deadlines from delivery records, what was pushed and what
-became of it from the ledger, lag from durable consumers, broken expectations from `quality.*` channels. The
-same history makes the same page, byte for byte; numbers are also in it as JSON, in the element `numbers`.
+Rates and losses come from histories, latencies and deadlines from delivery records, what was pushed, what
+became of it and how deep queues were from the ledger, lag from durable consumers, broken expectations from
+`quality.*` channels; in sum, and window by window. The same history makes the same page, byte for byte;
+numbers are also in it as JSON, in the element `numbers`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from heliograph.errors import InvalidOption, MissingExtra, NoHistory
 from heliograph.journal.format.folder import StationFolder
 from heliograph.runtime.option_names import names_options
 from heliograph.spark.jobs.arguments import at_least
+from heliograph.spark.session.session import insist_on_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -41,13 +43,22 @@ class ChannelReport:
     """Gaps in the sequences of suppliers, after the first event of each that is kept."""
     first_ns: int | None = None
     last_ns: int | None = None
-    rates: list[tuple[int, int]] = field(default_factory=list)
-    """For each window its start in nanoseconds and how many events were appended in it."""
-    receivers: list[dict[str, Any]] = field(default_factory=list)
-    """Deliveries, percentiles of latency in seconds, and deadlines missed, of each receiver on record."""
+    windows: list[dict[str, Any]] = field(default_factory=list)
+    """For each window its start in nanoseconds and how many events were appended in it, and lost before them;
+    how many deliveries it has on record, with percentiles of latency in seconds and deadlines missed."""
+    deliveries: dict[str, Any] = field(default_factory=dict)
+    """Deliveries, percentiles of latency in seconds, and deadlines missed, of all that is on record."""
+    by_receiver: list[dict[str, Any]] = field(default_factory=list)
+    """The same of each receiver."""
+    by_supplier: list[dict[str, Any]] = field(default_factory=list)
+    """The same of each supplier, with its events and gaps; a supplier that began anew is another one."""
     latencies: list[tuple[float, int]] = field(default_factory=list)
     """How many deliveries took up to so many seconds, and longer than the bound before."""
     ledger: dict[str, int] = field(default_factory=dict)
+    queues: list[dict[str, Any]] = field(default_factory=list)
+    """How many events waited for each receiver: at most, and when the ledger last told."""
+    depths: list[dict[str, Any]] = field(default_factory=list)
+    """The most that waited for each receiver in each window in which the ledger told."""
     lag: list[dict[str, Any]] = field(default_factory=list)
     """How many events each durable consumer is behind."""
     quality: dict[str, float] = field(default_factory=dict)
@@ -89,6 +100,7 @@ class ReportJob:
         """Compute the numbers, and write the page."""
         from heliograph.spark.jobs.report_page import page  # noqa: PLC0415 - Bokeh loads with it
 
+        insist_on_session(spark)
         station = StationFolder(self.folder)
         names = list(self.channels) or [
             name for name in station.channels() if not name.startswith((RESERVED, "quality.", "quarantine."))
@@ -111,7 +123,10 @@ class ReportJob:
             self._ledger(spark, found)
         if f"quality.{name}" in there:
             rows = self._read(spark, f"quality.{name}").filter("scope <> 'ledger'")
-            counts = rows.filter("measure IN ('lost', 'repeated', 'late', 'violations', 'missed_deadlines')")
+            counts = rows.filter(
+                "measure IN ('lost', 'repeated', 'late', 'violations') "
+                "OR (measure = 'missed_deadlines' AND scope = 'receiver')"
+            )
             for row in counts.groupBy("measure", "scope", "name").sum("value").collect():
                 key = row["name"] if row["measure"] == "violations" else row["measure"]
                 found.quality[key] = found.quality.get(key, 0.0) + row["sum(value)"]
@@ -137,40 +152,40 @@ class ReportJob:
         ).collect()
         found.events, found.tombstones, found.suppliers = whole[0], whole[1], whole[2]
         found.first_ns, found.last_ns = whole["first"], whole["last"]
-        (lost,) = spark.sql(
-            """
-            SELECT coalesce(sum(greatest(sequence - before - 1, 0)), 0) AS lost FROM (
-                SELECT sequence, lag(sequence) OVER (PARTITION BY supplier, epoch ORDER BY sequence) AS before
-                FROM _helio_report)
-            """
-        ).collect()
-        found.lost = int(lost["lost"])
-        width = round(self.window * 1e9)
-        rates = spark.sql(
-            f"SELECT append_ns DIV {width} * {width} AS start, count(*) AS n FROM _helio_report "  # noqa: S608 - a number
-            "GROUP BY 1 ORDER BY 1"
-        ).collect()
-        found.rates = [(row["start"], row["n"]) for row in rates]
+        gaps = f"""
+            SELECT append_ns DIV {self._width} * {self._width} AS start, supplier || '/' || epoch AS supplier,
+                   kind, sequence,
+                   lag(sequence) OVER (PARTITION BY supplier, epoch ORDER BY sequence) AS before
+            FROM _helio_report
+        """  # noqa: S608 - a number
+        counts = "count_if(kind = 0) AS events, coalesce(sum(greatest(sequence - before - 1, 0)), 0) AS lost"
+        found.windows = _dicts(
+            spark.sql(f"SELECT start, {counts} FROM ({gaps}) GROUP BY start ORDER BY start")  # noqa: S608 - as above
+        )
+        found.by_supplier = _dicts(
+            spark.sql(f"SELECT supplier, {counts} FROM ({gaps}) GROUP BY supplier ORDER BY supplier")  # noqa: S608 - as above
+        )
+        found.lost = sum(row["lost"] for row in found.windows)
+
+    @property
+    def _width(self) -> int:
+        return round(self.window * 1e9)
 
     def _deliveries(self, spark: SparkSession, found: ChannelReport) -> None:
         frame = self._read(spark, DELIVERIES, where="channel = :name", params={"name": found.channel})
         frame.createOrReplaceTempView("_helio_report")
-        rows = spark.sql(
-            """
-            SELECT receiver, count(*) AS records, count_if(outcome = 'delivered') AS delivered,
-                   coalesce(count_if(in_time = false), 0) AS missed_deadlines, min(rate) AS rate,
-                   percentile(CASE WHEN outcome = 'delivered' THEN waited_ns END,
-                              array(0.5, 0.95, 0.99, 1.0)) AS p
-            FROM _helio_report GROUP BY receiver ORDER BY receiver
-            """
-        ).collect()
-        names = ("p50", "p95", "p99", "max")
-        for row in rows:
-            waits = {name: value / 1e9 for name, value in zip(names, row["p"] or (), strict=False)}
-            facts = {
-                name: row[name] for name in ("receiver", "records", "delivered", "missed_deadlines", "rate")
-            }
-            found.receivers.append({**facts, **waits})
+        by_window = f"at_ns DIV {self._width} * {self._width}"
+        (whole,) = self._waits(spark, "1")
+        if not whole["records"]:
+            return
+        found.deliveries = {name: value for name, value in whole.items() if name != "of"}
+        found.by_receiver = [
+            {"receiver": row.pop("of"), **row} for row in self._waits(spark, "receiver", groups=True)
+        ]
+        found.by_supplier = _joined(
+            "supplier", found.by_supplier, self._waits(spark, "supplier || '/' || epoch", groups=True)
+        )
+        found.windows = _joined("start", found.windows, self._waits(spark, by_window, groups=True))
         buckets = spark.sql(
             f"""
             SELECT ceil(log10(greatest(waited_ns, 1)) * {BUCKETS_PER_DECADE}) AS bucket, count(*) AS n
@@ -178,6 +193,24 @@ class ReportJob:
             """  # noqa: S608 - a number
         ).collect()
         found.latencies = [(10 ** (row["bucket"] / BUCKETS_PER_DECADE) / 1e9, row["n"]) for row in buckets]
+
+    def _waits(self, spark: SparkSession, of: str, *, groups: bool = False) -> list[dict[str, Any]]:
+        """What delivery records say, of all or of each value of an expression."""
+        rows = spark.sql(
+            f"""
+            SELECT {of} AS of, count(*) AS records, count_if(outcome = 'delivered') AS delivered,
+                   count_if(in_time = false) AS missed_deadlines, min(rate) AS rate,
+                   percentile(CASE WHEN outcome = 'delivered' THEN waited_ns END,
+                              array(0.5, 0.95, 0.99, 1.0)) AS p
+            FROM _helio_report {"GROUP BY 1 ORDER BY 1" if groups else ""}
+            """  # noqa: S608 - expressions of this module
+        ).collect()
+        told = []
+        for row in rows:
+            facts = row.asDict()
+            waits = zip(("p50", "p95", "p99", "max"), facts.pop("p") or (), strict=False)
+            told.append(facts | {name: value / 1e9 for name, value in waits})
+        return told
 
     def _ledger(self, spark: SparkSession, found: ChannelReport) -> None:
         frame = self._read(spark, LEDGER, where="channel = :name", params={"name": found.channel})
@@ -192,6 +225,22 @@ class ReportJob:
         ).collect()
         if any(row):
             found.ledger = row.asDict()
+        found.depths = _dicts(
+            spark.sql(
+                f"""
+                SELECT at_ns DIV {self._width} * {self._width} AS start, receiver, max(pending) AS most
+                FROM _helio_report WHERE receiver IS NOT NULL GROUP BY 1, 2 ORDER BY 1, 2
+                """  # noqa: S608 - a number
+            )
+        )
+        found.queues = _dicts(
+            spark.sql(
+                """
+                SELECT receiver, max(pending) AS most, max_by(pending, struct(at_ns, snapshot)) AS last
+                FROM _helio_report WHERE receiver IS NOT NULL GROUP BY receiver ORDER BY receiver
+                """
+            )
+        )
 
     def _lag(self, found: ChannelReport) -> None:
         from heliograph.journal.consumers.lag import lag  # noqa: PLC0415 - as above
@@ -200,6 +249,19 @@ class ReportJob:
         for one in lag(os.fspath(self.folder), found.channel):
             behind[one.consumer] = behind.get(one.consumer, 0) + one.events
         found.lag = [{"consumer": name, "behind": events} for name, events in sorted(behind.items())]
+
+
+def _dicts(frame: DataFrame) -> list[dict[str, Any]]:
+    return [row.asDict() for row in frame.collect()]
+
+
+def _joined(key: str, rows: list[dict[str, Any]], others: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows about the same things side by side, in the order of what they are about."""
+    found: dict[Any, dict[str, Any]] = {row[key]: row for row in rows}
+    for other in others:
+        about = other.pop("of")
+        found[about] = {**found.get(about, {key: about}), **other}
+    return [found[about] for about in sorted(found)]
 
 
 @names_options

@@ -20,6 +20,7 @@ from heliograph.runtime.option_names import names_options
 from heliograph.spark.jobs.following import Passes, RunOptions
 from heliograph.spark.jobs.ranges import RangePlan
 from heliograph.spark.jobs.table_job import TableTarget
+from heliograph.spark.session.session import insist_on_session
 
 if TYPE_CHECKING:
     import threading
@@ -73,6 +74,7 @@ class SnapshotJob:
 
     def run(self, spark: SparkSession, **options: Unpack[RunOptions[JobSnapshot]]) -> JobSnapshot:
         """Bring the table up to what is there now; with `follow` again and again until `stop` is set."""
+        insist_on_session(spark)
         done = JobSnapshot(self.channel, os.fspath(self.to), self.format)
         passes = Passes(done, **options)
         with self._plan.ranges() as ranges, TableTarget(self.to, self.format).opened() as table:

@@ -8,15 +8,19 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
+from heliograph.runtime.option_names import names_options
+
 if TYPE_CHECKING:
+    import os
+
     from pyspark.sql import DataFrame, SparkSession
 
     from heliograph.patterns.pattern import Pattern
 
 
+@names_options
 def matches(
     spark: SparkSession, folder: str | os.PathLike[str], name: str, *, pattern: Pattern | None = None
 ) -> DataFrame:
@@ -35,9 +39,12 @@ def matches(
     from heliograph.patterns.recording import check_streams  # noqa: PLC0415 - few programs have patterns
     from heliograph.patterns.replay import to_text  # noqa: PLC0415 - as above
     from heliograph.spark.patterns.recording import StoredRecording  # noqa: PLC0415 - Spark and Arrow load with the first call
+    from heliograph.spark.session.session import insist_on_session  # noqa: PLC0415 - as above
     from heliograph.spark.source.option_values import folder as parse_folder  # noqa: PLC0415 - as above
+    from heliograph.spark.source.option_values import path_text  # noqa: PLC0415 - as above
 
     if pattern is not None:
         check_streams(name, pattern)
-    folder = parse_folder("folder", os.fspath(folder))
+    insist_on_session(spark)
+    folder = parse_folder("folder", path_text("folder", folder))
     return StoredRecording(spark, folder, name).matches(None if pattern is None else to_text(pattern))

@@ -23,7 +23,7 @@ import os
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from weakref import WeakSet
 
 from heliograph.errors import InvalidOption, MissingExtra
@@ -137,6 +137,12 @@ def _memory() -> int:
     return there
 
 
+def insist_on_session(spark: Any) -> None:
+    """InvalidOption for what is no session; it would fail somewhere inside, with an AttributeError."""
+    if not hasattr(spark, "createDataFrame") or not hasattr(spark, "readStream"):
+        raise InvalidOption("spark", f"{spark!r:.60}", "a session, such as heliograph.spark.session()")
+
+
 def register(spark: SparkSession) -> SparkSession:
     """Make `format("heliograph")` known to a session that was started otherwise, also over Spark Connect.
 
@@ -144,6 +150,7 @@ def register(spark: SparkSession) -> SparkSession:
     """
     from heliograph.spark.source.source import HeliographSource, RangeSource  # noqa: PLC0415 - as above
 
+    insist_on_session(spark)
     if spark not in _registered:  # Spark warns when a source is registered again
         for source in (HeliographSource, RangeSource):
             if not _knows(spark, source.name()):

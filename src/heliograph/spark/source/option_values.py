@@ -122,6 +122,13 @@ def text(name: str, value: str) -> str:
     return value
 
 
+def path_text(name: str, value: Any) -> str:
+    """What was given as a path, as text."""
+    if not isinstance(value, str | os.PathLike):
+        raise InvalidOption(name, f"{value!r:.60}", "a path")
+    return os.fspath(value)
+
+
 def place(name: str, value: str) -> str:
     """A folder as below, or the URL of a store of published segments."""
     return value if _is_store(name, text(name, value)) else folder(name, value)

@@ -70,11 +70,14 @@ def read(
     Raises NoHistory, ExpressionError, FormatError when events have no common columns, and HistoryGone or
     HistoryDamaged with the range when a part of what was asked for is not there.
     """
+    from heliograph.spark.session.session import insist_on_session  # noqa: PLC0415 - as below
     from heliograph.spark.source.filters import filter_sql, joined_format, parsed, stored_times  # noqa: PLC0415 - Arrow and the parser load with the first read
+    from heliograph.spark.source.option_values import path_text  # noqa: PLC0415 - as above
     from heliograph.spark.source.option_values import place as parse_place  # noqa: PLC0415 - as above
     from heliograph.spark.source.plan import chosen_types, plan_read  # noqa: PLC0415 - as above
 
-    folder = parse_place("folder", os.fspath(folder))
+    insist_on_session(spark)
+    folder = parse_place("folder", path_text("folder", folder))
     if columns not in ("typed", "envelope"):
         from heliograph.errors import NotPossible  # noqa: PLC0415 - as above
 
