@@ -119,7 +119,7 @@ def _random_type(rng: Random, body: BodyKind, order: ByteOrder, names: list[str]
         case "array":
             return ft.Array(cast("ft.ScalarName", rng.choice(sorted(ft.ARRAY_ITEMS))), _random_shape(rng))
         case "record":
-            return ft.Record(_random_format(rng, body, order, names, depth - 1))
+            return ft.NestedEvent(_random_format(rng, body, order, names, depth - 1))
         case "list":
             item = _random_type(rng, body, order, names, max(depth - 1, 0))
             return ft.List(item, rng.choice([None, None, 0, 2]))
@@ -156,7 +156,7 @@ def random_value(rng: Random, kind: ft.FieldType) -> Any:
             return None if rng.random() < 0.3 else random_value(rng, item)
         case ft.Enum():
             return rng.choice(kind.members)[1]
-        case ft.Record(format=fmt):
+        case ft.NestedEvent(format=fmt):
             return random_record(rng, fmt)
         case ft.List(item=item, length=length):
             return [random_value(rng, item) for _ in range(rng.randint(0, 3) if length is None else length)]
@@ -228,7 +228,7 @@ def _has_array(kind: ft.FieldType) -> bool:
     match kind:
         case ft.Optional(item=item) | ft.List(item=item):
             return _has_array(item)
-        case ft.Record(format=fmt):
+        case ft.NestedEvent(format=fmt):
             return any(_has_array(field.type) for field in fmt.fields)
         case _:
             return isinstance(kind, ft.Array)
@@ -242,7 +242,7 @@ def _plain_value(kind: ft.FieldType, value: Any, data: bytearray) -> Any:
     match kind:
         case ft.Optional(item=item):
             return None if value is None else _plain_value(item, value, data)
-        case ft.Record(format=fmt):
+        case ft.NestedEvent(format=fmt):
             return _plain_record(fmt, value, data)
         case ft.List(item=item):
             return [_plain_value(item, each, data) for each in value]
@@ -293,7 +293,7 @@ def _put(
                 body[offset + 1 : offset + size] = bytes([junk]) * (size - 1)
             else:
                 _put(body, item, value, offset + size_and_align(item, "$", order)[1], order, junk=junk)
-        case ft.Record(format=fmt):
+        case ft.NestedEvent(format=fmt):
             _put_record(body, fmt, value, offset, junk)
         case ft.Array():
             items = value.astype(value.dtype.newbyteorder(order)).tobytes()
@@ -345,7 +345,7 @@ def annotation_of(kind: ft.FieldType) -> Any:
             return annotation_of(item) | None
         case ft.Enum():
             return enum.Enum(kind.name, list(kind.members))
-        case ft.Record(format=fmt):
+        case ft.NestedEvent(format=fmt):
             return class_of(fmt)
         case ft.List(item=item, length=length):
             items: Any = list[annotation_of(item)]  # type: ignore[misc]
@@ -394,7 +394,7 @@ def _wider(rng: Random, kind: ft.FieldType) -> Any:
     match kind:
         case ft.Optional(item=item):
             return _wider(rng, item) | None
-        case ft.Record(format=fmt):
+        case ft.NestedEvent(format=fmt):
             annotation: Any = random_reader(rng, fmt)
         case ft.List(item=item, length=length):
             annotation = list[_wider(rng, item)]  # type: ignore[misc]
@@ -490,8 +490,8 @@ def _smaller(case: Case) -> Iterator[Case]:
             yield Case(
                 make_format(rest, case.fmt.body, case.fmt.byte_order), {n: case.values[n] for n, _ in rest}
             )
-        if isinstance(kind, ft.Record):
+        if isinstance(kind, ft.NestedEvent):
             for inner in _smaller(Case(kind.format, case.values[name])):
-                changed = [(n, ft.Record(inner.fmt) if n == name else k) for n, k in fields]
+                changed = [(n, ft.NestedEvent(inner.fmt) if n == name else k) for n, k in fields]
                 fmt = make_format(changed, case.fmt.body, case.fmt.byte_order)
                 yield Case(fmt, {**case.values, name: inner.values})

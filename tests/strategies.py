@@ -76,7 +76,7 @@ def field_types(depth: int = 2) -> st.SearchStrategy[ft.FieldType]:
         leaves
         | st.builds(ft.Optional, not_optional)
         | st.builds(ft.List, inner, st.none() | st.integers(0, 3))
-        | st.deferred(lambda: formats(depth - 1).map(ft.Record))
+        | st.deferred(lambda: formats(depth - 1).map(ft.NestedEvent))
     )
 
 
@@ -95,7 +95,7 @@ def values(kind: ft.FieldType) -> st.SearchStrategy[Any]:
             return st.none() | values(item)
         case ft.Enum():
             return st.sampled_from([value for _, value in kind.members])
-        case ft.Record(format=fmt):
+        case ft.NestedEvent(format=fmt):
             return rows(fmt)
         case ft.List(item=item, length=length):
             return st.lists(values(item), min_size=length or 0, max_size=4 if length is None else length)

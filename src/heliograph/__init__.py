@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from heliograph.errors import InvalidQoS as InvalidQoS
     from heliograph.errors import JournalError as JournalError
     from heliograph.errors import LinkError as LinkError
+    from heliograph.errors import ManagerAway as ManagerAway
+    from heliograph.errors import ManagerFenced as ManagerFenced
     from heliograph.errors import NameAlreadyUsed as NameAlreadyUsed
     from heliograph.errors import NoAnswerer as NoAnswerer
     from heliograph.errors import NoJava as NoJava
@@ -129,9 +131,9 @@ _HOMES = {
     "AppendTimeout ChannelError ChannelExists Closed DecodeError DeliveryTimeout DiskError "
     "DiskFull EventChannelNotFound EventsUnderWay ExpressionError FolderInUse ForkedStation FormatError "
     "GivenUp HeliographError HistoryDamaged HistoryGone HistoryReset IncompatibleFormats InvalidEvent "
-    "InvalidQoS JournalError LinkError NameAlreadyUsed NoJava NoSuchChannel NoThreadLeft NotAMember "
-    "NotMatched NotOwner NotPossible NotReentrant QueueFull SupplierFenced SupplierHeld Suspended "
-    "UnknownFormat WouldDeadlock WrongEventType",
+    "InvalidQoS JournalError LinkError ManagerAway ManagerFenced NameAlreadyUsed NoJava NoSuchChannel "
+    "NoThreadLeft NotAMember NotMatched NotOwner NotPossible NotReentrant QueueFull SupplierFenced "
+    "SupplierHeld Suspended UnknownFormat WouldDeadlock WrongEventType",
     "model.event": "Event EventId Header format_of",
     "filters.build": "col param",
     "model.formats": "Format",

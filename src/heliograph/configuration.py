@@ -324,6 +324,13 @@ class StationOptions(TypedDict, total=False):
         bool,
         Option("lets both be other than loopback, though nothing is encrypted and everybody is let in"),
     ]
+    standby: Annotated[
+        float,
+        Option(
+            "for which a folder that another station has is waited for, to take it over; 0: it is refused",
+            seconds(0, _LONGEST),
+        ),
+    ]
     page: Annotated[
         bool | int | str,
         Option(

@@ -1,6 +1,6 @@
 """The events of a channel's history one by one, as they are kept, in the order of their appending.
 
-    history = History("data", "air.tracks", "earliest", "now", "speed > 300")
+    history = HistoryRows("data", "air.tracks", "earliest", "now", "speed > 300")
     for row in history.rows(): print(row.append_ts, row.format.name, len(row.record.body))
 
 It reads a folder whether or not its station runs, and needs no classes.
@@ -42,7 +42,7 @@ def formats_of(folder: str, channel: str) -> tuple[Format, ...]:
     return formats.formats()
 
 
-class Row(NamedTuple):
+class HistoryRow(NamedTuple):
     """An event as it is kept. Rows compare by when they were appended, then by where."""
 
     append_ts: int
@@ -52,7 +52,7 @@ class Row(NamedTuple):
     format: Format
 
 
-class History:
+class HistoryRows:
     """The events of a channel between two points that pass a filter, in the order of their appending.
 
     With `skip_damage` what cannot be read is left out and noted.
@@ -90,7 +90,7 @@ class History:
     def partitions(self) -> tuple[str, ...]:
         return tuple(self._ranges)
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[HistoryRow]:
         return merge(*map(self.rows_of, self._ranges))
 
     def _filters(self, where: str) -> dict[str, ColumnShape]:
@@ -105,7 +105,7 @@ class History:
             for name, one in found.items()
         }
 
-    def rows_of(self, partition: str) -> Iterator[Row]:
+    def rows_of(self, partition: str) -> Iterator[HistoryRow]:
         with self._station.reader(self._channel, partition, self._formats) as reader:
             for first, end in sorted(self._ranges[partition]):
                 position = first
@@ -123,7 +123,7 @@ class History:
                         for offset, record in enumerate(rows.records, rows.first):
                             if record.kind == EVENT and (passing is None or offset in passing):
                                 fmt = self._formats[record.format_id]
-                                yield Row(rows.append_ts, partition, offset, record, fmt)
+                                yield HistoryRow(rows.append_ts, partition, offset, record, fmt)
 
     def _passing(self, partition: str, runs: list[Rows]) -> set[int] | None:
         """The offsets that pass the filter; None without one."""

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from heliograph.channel.replay import said_before
 from heliograph.codec import decoder
 from heliograph.errors import NotPossible
-from heliograph.history_rows import History, Row
+from heliograph.history_rows import HistoryRow, HistoryRows
 from heliograph.model.event import info_of
 from heliograph.testing import JumpingClock, Rig
 
@@ -55,7 +55,7 @@ class _Next(NamedTuple):
     append_ts: int
     station_seq: int
     channel: str
-    row: Row
+    row: HistoryRow
 
 
 class Rehearsal:
@@ -78,7 +78,7 @@ class Rehearsal:
             if name not in channels:
                 raise NotPossible(name, f"a filter for a channel that is not among {', '.join(channels)}")
         histories = {
-            name: History(str(folder), name, start, until, (where or {}).get(name)) for name in channels
+            name: HistoryRows(str(folder), name, start, until, (where or {}).get(name)) for name in channels
         }
         self._rows = merge(*(_rows(name, history) for name, history in histories.items()))
         self._next = next(self._rows, None)
@@ -174,6 +174,6 @@ def rehearse(
     return Rehearsal(folder, channels, **options)
 
 
-def _rows(channel: str, history: History) -> Iterator[_Next]:
+def _rows(channel: str, history: HistoryRows) -> Iterator[_Next]:
     for row in history.rows():
         yield _Next(row.append_ts, row.record.station_seq, channel, row)

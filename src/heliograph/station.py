@@ -49,7 +49,7 @@ from heliograph.monitoring.station_events import STATION, StationEvents
 from heliograph.qos.matching import differences
 from heliograph.qos.policies import QoS
 from heliograph.runtime.declared_options import rows_of
-from heliograph.runtime.error_reporting import Reports, reporter, run_all
+from heliograph.runtime.error_reporting import ErrorReports, reporter, run_all
 from heliograph.runtime.option_names import insist_on_known, names_options
 from heliograph.runtime.ports import LocalDisk, Ports, seconds_until, system_ports
 from heliograph.runtime.timeouts import check_timeout
@@ -132,6 +132,8 @@ class Station:
             endpoints such as "tls/10.0.0.1:7447": both ends must show one of the domain's authority.
         insecure: lets both be other than loopback though nothing is encrypted, and whoever reaches this
             station can read and send everything.
+        standby: waits up to so many seconds for a folder that another station has, and takes it over when
+            that one has ended, however it ended; the time begins when it is opened.
         page: serves a page that shows this station and its domain in a browser: True on a loopback address,
             a port of it, or "host:port"; `station.page` is its link. Needs `pip install 'heliograph[page]'`.
         on_error: called with (receiver's name, header, exception) when a callback raises, or with None for
@@ -158,6 +160,7 @@ class Station:
         connect: Sequence[str] = (),
         identity: str | os.PathLike[str] | None = None,
         insecure: bool = False,
+        standby: float = 0.0,
         page: bool | int | str = False,
         on_error: Callable[[str, Header | None, BaseException], None] | None = None,
         ports: Ports | None = None,
@@ -176,6 +179,7 @@ class Station:
                 "connect": connect,
                 "identity": identity,
                 "insecure": insecure,
+                "standby": standby,
             }
         )
         check_joining(domain, transport, peer_limit)
@@ -190,7 +194,7 @@ class Station:
         published = _published_to(store, self._configuration.store, keeps=keeps)
         self.ports = ports or system_ports(folder)
         if on_error is not None:  # else the log has it
-            reports = Reports(self.ports.tasks, reporter(on_error))
+            reports = ErrorReports(self.ports.tasks, reporter(on_error))
             self.ports.tasks.stalls.tell = partial(reports.post, "threads of this station", None)
         self._disk = self.ports.disk if ports is None else None
         """What was opened here, and is closed with the station."""
@@ -205,6 +209,7 @@ class Station:
                 owner=station_text(self.id, name),
                 limits_said=self._configuration.journal_of,
                 store=published,
+                standby=standby,
             )
         self._pools = Pools(
             self.ports.clock,
@@ -251,7 +256,7 @@ class Station:
             self.ports.tasks,
         )
         self._services = self._shared(station_seq, on_error, priority=priority, filtering=modules.filtering)
-        self._seen = seen.Station(
+        self._seen = seen.StationParts(
             self.id,
             name,
             domain,
@@ -882,7 +887,7 @@ class Station:
         answer_monitors(self.mesh, self._channels.get)
         from heliograph.links.services.managers import LinkedManagers  # noqa: PLC0415 - as links are
 
-        return LinkedManagers(self.mesh, self._answering_manager, self.ports.tasks)
+        return LinkedManagers(self.mesh, self._answering_manager, self.ports)
 
     def _linked_states(self) -> LinkedStates | None:
         if self.mesh is None:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import heliograph as hg
-from heliograph.channel.receive.ack_protocol import AckOptions
+from heliograph.channel.ack_protocol import AckOptions
 from heliograph.configuration import StationOptions
-from heliograph.qos.endpoint import Acking, Options, PushOptions
+from heliograph.qos.endpoint import Acking, PushOptions, ReceiverOptions
 from heliograph.qos.policies import RULES, policies
 from heliograph.qos.threads import THREAD_RULES
 from heliograph.runtime.declared_options import Option, rows_of
@@ -107,7 +107,7 @@ def page() -> str:
             table(rows_of(hg.Threads)),
             rule_table(THREAD_RULES),
             "## A receiver: `channel.subscribe(...)`, `channel.consumer(...)`\n",
-            table(rows_of(Options)),
+            table(rows_of(ReceiverOptions)),
             "## Acknowledging: `channel.consumer(...)`, and `channel.subscribe(...)` in groups or by name\n",
             table(rows_of(Acking), msgspec.structs.asdict(AckOptions())),
             "## A push: `channel.push(...)`\n",

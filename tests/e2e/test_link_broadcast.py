@@ -12,10 +12,10 @@ import pytest
 from numpy.typing import NDArray  # noqa: TC002 - event classes are resolved at run time
 
 import heliograph as hg
-from heliograph.channel.routing.conditions import Condition
-from heliograph.links.broadcast import gateway as aired
+from heliograph.channel.routing.conditions import ReceiverCondition
+from heliograph.links.broadcast import carrier_choice
 from heliograph.links.broadcast import reader_admission as airing
-from heliograph.links.broadcast.gateway import BroadcastGateway
+from heliograph.links.broadcast.gateway import BroadcastGateway, ReaderSession
 from heliograph.links.broadcast.large_events import LARGE
 from heliograph.links.broadcast.queue import MOST_ROWS
 from heliograph.links.broadcast.shared_memory import NOT_ASKED_FOR
@@ -81,7 +81,7 @@ def carriers(station: hg.Station, channel: str) -> list[tuple[str, str]]:
 
 def broadcast_of(station: hg.Station) -> Broadcast:
     assert station.mesh is not None
-    return station.mesh._airing._broadcasts[aired.NORMAL]
+    return station.mesh._airing._broadcasts[carrier_choice.NORMAL]
 
 
 def test_how_a_channel_is_carried_is_known_only_where_it_is_open(domain: str) -> None:
@@ -513,8 +513,8 @@ def test_a_station_that_comes_while_the_last_one_leaves_is_heard(
         b.channel("other", Track).consumer()
         assert other.wait_matched(1, LIMIT)
         broadcast, ours, joined = broadcast_of(a), a.channel("x", Track), []
-        wanted: dict[type[hg.Event], Condition] = {Track: Condition()}
-        first, second = aired.ReaderSession(1, 1), aired.ReaderSession(2, 2)
+        wanted: dict[type[hg.Event], ReceiverCondition] = {Track: ReceiverCondition()}
+        first, second = ReaderSession(1, 1), ReaderSession(2, 2)
         coming = Thread(target=lambda: joined.append(broadcast.admit(second, ours, wanted)))
         drop = BroadcastGateway.drop
 
@@ -551,7 +551,7 @@ def test_nothing_is_counted_for_stations_that_are_gone(domain: str) -> None:
 def test_without_room_for_a_broadcast_links_serve_and_say_why(
     domain: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    error = without_room_for(aired.NORMAL, monkeypatch)
+    error = without_room_for(carrier_choice.NORMAL, monkeypatch)
     with ring_station(domain) as a, ring_station(domain) as b:
         ours, consumer = a.channel("x", Track), b.channel("x", Track).consumer()
         assert ours.wait_matched(1, LIMIT)
@@ -649,9 +649,11 @@ def test_what_is_left_out_when_a_station_begins_anew_is_counted(
             assert ours.settle(LIMIT), "they are in the ring"
             assert b.mesh is not None
             peer = b.mesh._peers[a.id]
-            listening = peer.rings.listening[aired.NORMAL]
+            listening = peer.rings.listening[carrier_choice.NORMAL]
             peer.link.begin_anew()
-            assert wait_until(lambda: peer.rings.listening.get(aired.NORMAL) not in (None, listening))
+            assert wait_until(
+                lambda: peer.rings.listening.get(carrier_choice.NORMAL) not in (None, listening)
+            )
             go_on.set()
             assert wait_until(lambda: "19 events of station" in caplog.text)
             assert ours.wait_matched(1, LIMIT)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import heliograph as hg
-from heliograph.channel.publish.batch import OutgoingBatch
+from heliograph.channel.batch import OutgoingBatch
 from heliograph.errors import DeliveryTimeout, SupplierFenced, SupplierHeld
 from tests.e2e.link_programs import Program
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import heliograph as hg
+from heliograph.links.broadcast import carrier_choice
 from heliograph.links.broadcast import chunk_throttle as pacing
-from heliograph.links.broadcast import gateway as aired
 from heliograph.links.broadcast import reader_admission as airing
 from heliograph.ring import RingFolder
 from tests.e2e.link_support import (
@@ -74,9 +74,9 @@ def test_a_lane_is_made_when_a_channel_first_needs_it(domain: str) -> None:
         made: list[int] = []
         for name, qos, lane in (
             ("kept", hg.QoS(durability="transient"), None),
-            ("x", hg.QoS(), aired.NORMAL),
-            ("urgent", HIGH, aired.HIGH),
-            ("lossy", BEST_EFFORT, aired.BEST_EFFORT),
+            ("x", hg.QoS(), carrier_choice.NORMAL),
+            ("urgent", HIGH, carrier_choice.HIGH),
+            ("lossy", BEST_EFFORT, carrier_choice.BEST_EFFORT),
         ):
             ours = a.channel(name, Track, qos=qos)
             assert lanes_of(domain, a) == made, "what nobody wants needs none"
@@ -127,7 +127,7 @@ def test_a_lane_goes_on_without_a_station_that_still_holds_up_another(
         assert low.wait_matched(1, LIMIT)
         assert high.wait_matched(2, LIMIT)
         assert a.mesh is not None
-        later = Later.of(a.mesh._airing._broadcasts[aired.HIGH].ring)
+        later = Later.of(a.mesh._airing._broadcasts[carrier_choice.HIGH].ring)
         push_until_full(low)
         pushed = push_until_full(high)
         later.by_ns = 3_600 * 10**9
@@ -257,7 +257,7 @@ def test_a_large_best_effort_event_that_a_station_could_not_read_in_time_counts_
 def test_without_room_for_one_lane_its_channels_go_by_link_and_say_why(
     domain: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    error = without_room_for(aired.HIGH, monkeypatch)
+    error = without_room_for(carrier_choice.HIGH, monkeypatch)
     with ring_station(domain) as a, ring_station(domain) as b:
         for name, qos, carrier in (
             ("x", hg.QoS(), "ring"),

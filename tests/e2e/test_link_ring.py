@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import heliograph as hg
-from heliograph.links.broadcast.gateway import NORMAL
+from heliograph.links.broadcast.carrier_choice import NORMAL
 from heliograph.ring import RingFolder
 from tests.conformance.link_contract import LIMIT, wait_until
 from tests.ring_support import PORTS, needs_rings

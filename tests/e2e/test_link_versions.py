@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import heliograph as hg
-from heliograph.channel.publish.batch import OutgoingBatch
+from heliograph.channel.batch import OutgoingBatch
 from heliograph.links.history.client import RemotePartition
 from heliograph.model.event import Header
 from tests.e2e.event_versions import (

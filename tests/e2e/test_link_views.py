@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray  # noqa: TC002 - event classes are resolved at run time
 
 import heliograph as hg
-from heliograph.links.broadcast import gateway as aired
+from heliograph.links.broadcast import carrier_choice
 from heliograph.links.broadcast import reader_admission as airing
 from heliograph.links.broadcast import record_handler as taking
 from heliograph.links.broadcast.large_events import LARGE
@@ -246,7 +246,7 @@ def test_a_reader_that_loses_its_lease_while_it_shows_an_event_counts_it_as_miss
         b.channel("x", Picture, qos=qos).subscribe(stuck, inline=True, views=True)
         assert ours.wait_matched(1, LIMIT)
         assert a.mesh is not None
-        later = Later.of(a.mesh._airing._broadcasts[aired.NORMAL].ring)
+        later = Later.of(a.mesh._airing._broadcasts[carrier_choice.NORMAL].ring)
         ours.push(picture(0))
         assert wait_until(lambda: seen)  # from here on its reader stands still
         pushed = 1 + push_until_full(ours, lambda i: picture(i + 1))
@@ -288,7 +288,7 @@ def test_where_nothing_can_be_shown_the_callback_gets_a_copy(
     domain: str, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     if why == "no room":
-        without_room_for(aired.NORMAL, monkeypatch)
+        without_room_for(carrier_choice.NORMAL, monkeypatch)
     qos = hg.QoS(reliability="best-effort" if why == "best effort" else "reliable")
     theirs = Wide if why == "another class" else Picture
     carrier: Any = "socket" if why == "no ring" else "ring"

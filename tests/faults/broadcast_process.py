@@ -21,7 +21,7 @@ import msgspec
 
 import heliograph as hg
 from heliograph.errors import Closed
-from heliograph.links.broadcast.gateway import NORMAL
+from heliograph.links.broadcast.carrier_choice import NORMAL
 from heliograph.links.broadcast.reader_admission import SLOTS
 from heliograph.ring.layout import SLOT
 

@@ -20,7 +20,7 @@ import msgspec
 import pytest
 
 import heliograph as hg
-from heliograph.links.broadcast.gateway import NORMAL
+from heliograph.links.broadcast.carrier_choice import NORMAL
 from heliograph.links.broadcast.reader_admission import NOT_USED
 from heliograph.ring import RingFolder
 from heliograph.ring.layout import FREE, MAX_READERS, ROW_PROCESS, ROW_STATE, ROW_WORDS, ROWS

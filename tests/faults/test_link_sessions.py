@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import heliograph as hg
-from heliograph.links.broadcast import gateway as aired
+from heliograph.links.broadcast import carrier_choice
 from heliograph.links.broadcast import reader_admission as airing
 from heliograph.ring.writer import SHORT_LEASE
 from tests.e2e.link_support import (
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from heliograph.links.broadcast.gateway import ReaderSession
     from heliograph.links.broadcast.publisher import Broadcast
     from heliograph.links.mesh.peer import Peer
 
@@ -46,7 +47,7 @@ def domain(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
 
 def broadcast_of(station: hg.Station) -> Broadcast:
     assert station.mesh is not None
-    return station.mesh._airing._broadcasts[aired.NORMAL]
+    return station.mesh._airing._broadcasts[carrier_choice.NORMAL]
 
 
 def peer_of(station: hg.Station, other: hg.Station) -> Peer:
@@ -54,11 +55,11 @@ def peer_of(station: hg.Station, other: hg.Station) -> Peer:
     return station.mesh._peers[other.id]
 
 
-def hearer_of(station: hg.Station, other: hg.Station) -> aired.ReaderSession | None:
+def hearer_of(station: hg.Station, other: hg.Station) -> ReaderSession | None:
     """The session in which another one hears a station by ring, if it does now."""
     assert station.mesh is not None
     peer = station.mesh._peers.get(other.id)
-    return None if peer is None else peer.rings.reads.get(aired.NORMAL)
+    return None if peer is None else peer.rings.reads.get(carrier_choice.NORMAL)
 
 
 def is_broadcast(station: hg.Station, channel: str) -> bool:
@@ -76,7 +77,7 @@ def missed(station: hg.Station) -> int:
     return sum(sum(link.missed.values()) for link in station.mesh.stats())
 
 
-def end_lease(station: hg.Station, hearer: aired.ReaderSession | None, later: Later) -> None:
+def end_lease(station: hg.Station, hearer: ReaderSession | None, later: Later) -> None:
     """Once it is seen that a reader holds the writer up; and only its lease."""
     assert hearer is not None
     ring = broadcast_of(station).ring

@@ -9,7 +9,7 @@ import pytest
 
 import heliograph as hg
 from heliograph.links.broadcast import reader_admission as airing
-from heliograph.links.broadcast.gateway import NORMAL
+from heliograph.links.broadcast.carrier_choice import NORMAL
 from tests.e2e.link_programs import Program, heard
 from tests.e2e.link_support import (
     LIMIT,

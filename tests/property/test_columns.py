@@ -107,7 +107,7 @@ def nameless(fmt: Format) -> dict[str, Any]:
 
 def nameless_type(kind: ft.FieldType) -> Any:
     match kind:
-        case ft.Record(format=fmt):
+        case ft.NestedEvent(format=fmt):
             return nameless(fmt)
         case ft.Optional(item=item):
             return ("optional", nameless_type(item))

@@ -30,7 +30,7 @@ def fits(value: Any, kind: ft.FieldType) -> bool:
             return _scalar_fits(value, name)
         case ft.Enum():
             return type(value) is (int if kind.base == "i64" else str) and value in kind.values
-        case ft.Record(format=fmt):
+        case ft.NestedEvent(format=fmt):
             return isinstance(value, dict) and all(fits(value[f.name], f.type) for f in fmt.fields)
         case ft.List():
             return (
@@ -93,8 +93,8 @@ def relatives(draw: st.DrawFn, kind: ft.FieldType) -> ft.FieldType:
             return ft.Optional(item) if choice < 4 else item
         case ft.Enum():
             return ft.Enum("E", kind.base, kind.members[: draw(st.integers(1, len(kind.members)))])
-        case ft.Record(format=fmt):
-            return ft.Record(draw(evolved(fmt)))
+        case ft.NestedEvent(format=fmt):
+            return ft.NestedEvent(draw(evolved(fmt)))
         case ft.List(item=item):
             return ft.List(draw(relatives(item)), None if draw(st.booleans()) else kind.length)
         case ft.Array():
@@ -128,7 +128,7 @@ def test_compatible_means_that_every_value_fits(data: st.DataObject) -> None:
     kind = data.draw(field_types())
     writer, reader = Format("t", (Field("f", kind),)), Format("t", (Field("f", data.draw(relatives(kind))),))
     if compare(writer, reader).compatible:
-        assert fits(data.draw(rows(writer)), ft.Record(reader))
+        assert fits(data.draw(rows(writer)), ft.NestedEvent(reader))
 
 
 @given(st.data())
@@ -137,7 +137,7 @@ def test_an_evolved_format_that_is_compatible_takes_every_event(data: st.DataObj
     writer = data.draw(formats())
     reader = data.draw(evolved(writer))
     if compare(writer, reader).compatible:
-        assert fits(data.draw(rows(writer)), ft.Record(reader))
+        assert fits(data.draw(rows(writer)), ft.NestedEvent(reader))
 
 
 @given(st.data())

@@ -89,7 +89,7 @@ def test_a_merged_function_agrees_with_each_filter_alone(filters: list[typed.Che
 def test_conjuncts_are_true_together_exactly_when_the_condition_is(
     one: typed.Checked, others: list[typed.Checked]
 ) -> None:
-    node = typed.And((one.node, *(other.node for other in others)), nullable=True)
+    node = typed.TypedAnd((one.node, *(other.node for other in others)), nullable=True)
     predicates, rest = typed.conjuncts(node)
     parts = [*(predicate.node for predicate in predicates), *rest]
     for values, event in zip(ROWS, EVENTS, strict=True):

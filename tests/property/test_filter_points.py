@@ -13,7 +13,7 @@ from heliograph.testing import rig
 from tests.support import examples
 
 if TYPE_CHECKING:
-    from heliograph.channel.explain import Explanation
+    from heliograph.channel.explain import EventExplanation
 
 
 class A(hg.Event, name="a"):
@@ -65,7 +65,7 @@ def wants(wish: Any, supplier: str, event: Any) -> bool:
     )
 
 
-def none_follows_the_one_that_stopped(explained: Explanation) -> bool:
+def none_follows_the_one_that_stopped(explained: EventExplanation) -> bool:
     for receiver in {step.receiver for step in explained.steps}:
         steps = [step for step in explained.steps if step.receiver in ("", receiver)]
         places = [KINDS.index(step.kind) for step in steps]

@@ -75,7 +75,7 @@ def test_foreign_json_is_read_or_refused_by_name(kind: ft.FieldType, tree: Any) 
 
 def count_fields(kind: ft.FieldType) -> int:
     match kind:
-        case ft.Record(format=fmt):
+        case ft.NestedEvent(format=fmt):
             return sum(1 + count_fields(field.type) for field in fmt.fields)
         case ft.Optional(item=item) | ft.List(item=item):
             return count_fields(item)
@@ -86,4 +86,4 @@ def count_fields(kind: ft.FieldType) -> int:
 @given(formats())
 @settings(max_examples=examples(100))
 def test_a_description_has_a_row_for_every_field_at_every_depth(fmt: Format) -> None:
-    assert len(describe(fmt)) == count_fields(ft.Record(fmt))
+    assert len(describe(fmt)) == count_fields(ft.NestedEvent(fmt))

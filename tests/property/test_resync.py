@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heliograph.channel.resync.machine import Ask, ResyncMachine, Version
+from heliograph.channel.resync.machine import AskForState, ResyncMachine, Version
 from tests.support import examples
 
 SECOND = 1_000_000_000
@@ -92,12 +92,12 @@ class World:
             marks = {(str(action.station), 1): self.sequences[who]}
             if outcome != "none":
                 self.heard.add(action.station)
-            if isinstance(action, Ask):
+            if isinstance(action, AskForState):
                 self.snapshot(action, who, marks, outcome)
             else:
                 self.machine.told(self.now, action.station, None if outcome == "none" else marks)
 
-    def snapshot(self, ask: Ask, who: int, marks: Any, outcome: str) -> None:
+    def snapshot(self, ask: AskForState, who: int, marks: Any, outcome: str) -> None:
         rows = (
             dict(self.latest[who]) if self.versions else {k: (None, v) for k, v in self.states[who].items()}
         )

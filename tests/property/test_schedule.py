@@ -6,7 +6,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from heliograph.errors import NotSchedulable
-from heliograph.scheduling.analysis import Task, admit
+from heliograph.scheduling.analysis import PeriodicTask, admit
 from tests.support import examples
 
 TICK = 1e-3
@@ -40,7 +40,9 @@ def test_the_proved_response_is_the_worst_that_a_core_shows(drawn: list[tuple[in
     sets = sorted(drawn)
     load = sum(cost / period for period, cost in sets)
     assume(load <= 0.99)
-    tasks = [Task(str(n), period=p * TICK, cost=c * TICK, deadline=10.0) for n, (p, c) in enumerate(sets)]
+    tasks = [
+        PeriodicTask(str(n), period=p * TICK, cost=c * TICK, deadline=10.0) for n, (p, c) in enumerate(sets)
+    ]
     proof = admit(tasks)
     assert proof.exact
     busy = sum(cost for _, cost in sets) / (1 - load)
@@ -56,7 +58,7 @@ def test_the_proved_response_is_the_worst_that_a_core_shows(drawn: list[tuple[in
 @settings(max_examples=examples(200))
 def test_what_is_refused_would_have_been_late(drawn: list[tuple[int, int]]) -> None:
     sets = sorted(drawn)
-    tasks = [Task(str(n), period=p * TICK, cost=c * TICK) for n, (p, c) in enumerate(sets)]
+    tasks = [PeriodicTask(str(n), period=p * TICK, cost=c * TICK) for n, (p, c) in enumerate(sets)]
     refused = None
     try:
         admit(tasks)

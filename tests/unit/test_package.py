@@ -209,3 +209,12 @@ ROOMS = sorted(path.relative_to(SOURCE).with_suffix("").as_posix() for path in S
 def test_heavy_libraries_are_imported_at_the_top_in_their_rooms_only(room: str) -> None:
     allowed = {library for library, rooms in ROOMS_OF_HEAVY.items() if room in rooms}
     assert not (imports_at_the_top(SOURCE / f"{room}.py") & HEAVY) - allowed
+
+
+def test_a_public_class_name_means_one_thing_in_the_whole_package() -> None:
+    homes: dict[str, set[str]] = {}
+    for room in ROOMS:
+        for node in ast.walk(ast.parse((SOURCE / f"{room}.py").read_text())):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, set()).add(room)
+    assert {name: sorted(rooms) for name, rooms in homes.items() if len(rooms) > 1} == {}

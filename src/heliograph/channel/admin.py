@@ -24,8 +24,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Never, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from heliograph.channel.publish.supplier import Receipt, Supplier
-from heliograph.channel.receive.options import Wanted, classes_of, conditions_for, conjoined, parsed
 from heliograph.channel.receive.subscription_factory import DECORATES, decorator
+from heliograph.channel.selection import Wanted, classes_of, conditions_for, conjoined, parsed
 from heliograph.errors import ExpressionError, NotPossible, WrongEventType
 from heliograph.model.event import Event, info_of
 from heliograph.runtime.option_names import insist_on_known
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
     from heliograph.channel.channel import Channel
     from heliograph.channel.receive.consumer import Consumer
-    from heliograph.channel.receive.options import Selection
     from heliograph.channel.receive.subscription import Receiver
+    from heliograph.channel.selection import Selection
 
 T = TypeVar("T", bound=Event)
 R = TypeVar("R", bound="Receiver")
@@ -223,7 +223,7 @@ def _on_close(opened: Supplier[Any] | Receiver, forget: Callable[[], object]) ->
     opened.close = forgotten_and_closed  # type: ignore[method-assign]  # of this one alone
 
 
-class SupplierAdmin(Generic[T]):
+class FilteredSuppliers(Generic[T]):
     """Suppliers that share a filter. Made by `channel.for_suppliers`."""
 
     def __init__(self, channel: Channel[T], published: Published) -> None:
@@ -249,7 +249,7 @@ class SupplierAdmin(Generic[T]):
             supplier.close()
 
 
-class ConsumerAdmin(Generic[T]):
+class FilteredConsumers(Generic[T]):
     """Receivers that share a filter. Made by `channel.for_consumers`."""
 
     def __init__(self, channel: Channel[T], wanted: Wanted) -> None:

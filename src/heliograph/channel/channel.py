@@ -14,7 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Never, TypeVar, Unpack, overload
 from weakref import WeakSet
 
-from heliograph.channel.admin import ConsumerAdmin, SupplierAdmin, guard, points_of
+from heliograph.channel.ack_protocol import Acking, split
+from heliograph.channel.admin import FilteredConsumers, FilteredSuppliers, guard, points_of
 from heliograph.channel.history.memory import meets
 from heliograph.channel.history.partitions import Journalled
 from heliograph.channel.history.positions import check_without_history
@@ -25,15 +26,21 @@ from heliograph.channel.observer import joined
 from heliograph.channel.publish.acks import AckTrace
 from heliograph.channel.publish.delayed import delayed_for
 from heliograph.channel.publish.supplier import Receipt, Supplier
-from heliograph.channel.queueing.factory import QueueFactory
 from heliograph.channel.queueing.queue import EventQueue
-from heliograph.channel.receive.ack_protocol import Acking, split
 from heliograph.channel.receive.consumer import Consumer, GroupReceiver
 from heliograph.channel.receive.consumer_factory import ConsumerFactory, ConsumerRequest
 from heliograph.channel.receive.dead_letters import give_up, open_dead_letter_channel
-from heliograph.channel.receive.options import (
+from heliograph.channel.receive.queue_factory import QueueFactory
+from heliograph.channel.receive.subscription import QueuedReceiver, Receiver
+from heliograph.channel.receive.subscription_factory import DECORATES, SubscriptionFactory, decorator
+from heliograph.channel.reconfigure import Arrangement, reconfigure
+from heliograph.channel.registry import Registry, not_allowed
+from heliograph.channel.request_reply import ANSWER_TIMEOUT, Requests
+from heliograph.channel.resync.offer import StateOffer
+from heliograph.channel.resync.subscription import STATE_TIMEOUT, fetch_state, open_healing, resync_options
+from heliograph.channel.selection import (
     FilteredChannel,
-    Options,
+    ReceiverOptions,
     Selection,
     Wanted,
     behind,
@@ -43,13 +50,6 @@ from heliograph.channel.receive.options import (
     check_options,
     select,
 )
-from heliograph.channel.receive.subscription import QueuedReceiver, Receiver
-from heliograph.channel.receive.subscription_factory import DECORATES, SubscriptionFactory, decorator
-from heliograph.channel.reconfigure import Arrangement, reconfigure
-from heliograph.channel.registry import Registry, not_allowed
-from heliograph.channel.request_reply import ANSWER_TIMEOUT, Requests
-from heliograph.channel.resync.offer import StateOffer
-from heliograph.channel.resync.subscription import STATE_TIMEOUT, fetch_state, open_healing, resync_options
 from heliograph.errors import Closed, ForkedStation, NotPossible, PeerLost, Suspended
 from heliograph.model.event import Event, EventId, Header, info_of
 from heliograph.runtime.option_names import insist_on_known, names_options
@@ -62,10 +62,9 @@ if TYPE_CHECKING:
     from heliograph.channel.admin import Published
     from heliograph.channel.context import ChannelContext
     from heliograph.channel.derived_channel import DerivedChannel, Derives
-    from heliograph.channel.explain import Explanation, GeneratedCode, Why
+    from heliograph.channel.explain import EventExplanation, GeneratedCode, Why
     from heliograph.channel.history.operations import Operations
-    from heliograph.channel.history.positions import Point
-    from heliograph.channel.history.store import Partition, Store, SupplierLease
+    from heliograph.channel.history.store import HistoryPartition, HistoryStore, SupplierLease
     from heliograph.channel.observer import Observer
     from heliograph.channel.publish.acks import AckMonitor
     from heliograph.channel.publish.entry import Source
@@ -77,6 +76,7 @@ if TYPE_CHECKING:
     from heliograph.channel.replay import Replayed
     from heliograph.channel.resync.offer import StateSource
     from heliograph.channel.resync.subscription import Resync
+    from heliograph.channel.selection import Point
     from heliograph.errors import NotMatched
     from heliograph.filters.build import Built
     from heliograph.filters.params import Params
@@ -94,7 +94,7 @@ CONFIRM_LIMIT: Final = 0.5
 """Seconds for which a channel that closes waits to hear what other stations have taken in."""
 
 
-class ConsumerOptions(Options, Acking, total=False):
+class ConsumerOptions(ReceiverOptions, Acking, total=False):
     """What a consumer may ask for."""
 
 
@@ -233,11 +233,11 @@ class Channel(Generic[T]):
         return await self._own.apush(event, **said)
 
     @overload
-    def explain(self, event: T, *, code: Literal[False] = ...) -> Explanation: ...
+    def explain(self, event: T, *, code: Literal[False] = ...) -> EventExplanation: ...
     @overload
     def explain(self, event: T | None = ..., *, code: Literal[True]) -> GeneratedCode: ...
     @names_options
-    def explain(self, event: T | None = None, *, code: bool = False) -> Explanation | GeneratedCode:
+    def explain(self, event: T | None = None, *, code: bool = False) -> EventExplanation | GeneratedCode:
         """Which receivers would get an event, and where it would stop; see `heliograph.channel.explain`.
 
         Args:
@@ -418,7 +418,7 @@ class Channel(Generic[T]):
         """Whether it keeps events in memory for late joiners."""
         return self._members.history.keeps
 
-    def partitions(self) -> Sequence[Partition]:
+    def partitions(self) -> Sequence[HistoryPartition]:
         """The partitions of its history that are within reach."""
         return () if self._journal is None else self._journal.hosts()
 
@@ -494,14 +494,14 @@ class Channel(Generic[T]):
 
         return PacedSupplier(self, rate, burst, name)
 
-    def for_suppliers(self, **published: Unpack[Published]) -> SupplierAdmin[T]:
+    def for_suppliers(self, **published: Unpack[Published]) -> FilteredSuppliers[T]:
         """An admin whose suppliers share a filter; see `heliograph.channel.admin`."""
-        return SupplierAdmin(self, published)
+        return FilteredSuppliers(self, published)
 
-    def for_consumers(self, **wanted: Unpack[Wanted]) -> ConsumerAdmin[T]:
+    def for_consumers(self, **wanted: Unpack[Wanted]) -> FilteredConsumers[T]:
         """An admin whose receivers share a filter; see `heliograph.channel.admin`."""
         insist_on_known("for_consumers", wanted, tuple(Wanted.__annotations__))
-        return ConsumerAdmin(self, wanted)
+        return FilteredConsumers(self, wanted)
 
     def _check_supplier(self, name: str) -> None:
         with self._members.lock:
@@ -566,7 +566,7 @@ class Channel(Generic[T]):
                 "history", by what is kept; "cheaper", by whichever has fewer rows; or `hg.Resync(...)`.
             **options: `where` and `params`, `types`, `sources`, `priority`, `dispatch`, `sub_priority`,
                 `latency`, `group`, `queue`, `overflow`, `separation`: see
-                `heliograph.channel.receive.options.select`; in a group that acknowledges also `lease`,
+                `heliograph.channel.selection.select`; in a group that acknowledges also `lease`,
                 `max_in_flight`, `max_deliveries`, `dead_letter` and `order`, as in `consumer`.
         """
         check_options(
@@ -599,7 +599,7 @@ class Channel(Generic[T]):
         sources: Iterable[str] | None = None,
     ) -> FilteredChannel:
         """The events that a filter lets through, as a part of a pattern such as `hg.all_of(...)`."""
-        options: Options = {"where": where, "params": params, "types": types, "sources": sources}
+        options: ReceiverOptions = {"where": where, "params": params, "types": types, "sources": sources}
         self.select(**options)
         return FilteredChannel(self, options)
 
@@ -684,7 +684,7 @@ class Channel(Generic[T]):
                 `on_error` is told and it goes on behind; "error": HistoryGone or HistoryDamaged is raised
                 there, once, and the next call goes on. Both carry `ranges`, and `gaps` has them all.
             **options: as in `subscribe`, and about acknowledging: `ack`, `lease`, `max_in_flight`,
-                `max_deliveries`, `dead_letter`, `order`; see `heliograph.channel.receive.ack_protocol.agree`.
+                `max_deliveries`, `dead_letter`, `order`; see `heliograph.channel.ack_protocol.agree`.
         """
         check_options("consumer", options, "name", "start", "until", "gap", *Acking.__annotations__)
         check_name(self.name, "name", name)
@@ -701,7 +701,7 @@ class Channel(Generic[T]):
         *,
         name: str | None = None,
         start: Point = None,
-        **options: Unpack[Options],
+        **options: Unpack[ReceiverOptions],
     ) -> CacheFeed:
         """Have events offered to a cache, for a face of this channel; see `channel.receive.cache_feed`.
 
@@ -893,8 +893,8 @@ class Channel(Generic[T]):
         """The header that a push of it would make now."""
         return self._own.next_header(event)
 
-    def select(self, **options: Unpack[Options]) -> Selection:
-        """Check what a receiver asks for; see `heliograph.channel.receive.options.select`."""
+    def select(self, **options: Unpack[ReceiverOptions]) -> Selection:
+        """Check what a receiver asks for; see `heliograph.channel.selection.select`."""
         if self.access == "supply":
             raise not_allowed(self.name, self.access)
         if not self._services.filtering and options.get("where") is not None:
@@ -903,7 +903,7 @@ class Channel(Generic[T]):
             options["priority"] = self._services.priority
         return self.selected(**options)
 
-    def selected(self, **options: Unpack[Options]) -> Selection:
+    def selected(self, **options: Unpack[ReceiverOptions]) -> Selection:
         """As `select`, for what the station itself does with its events."""
         # First on its own, so that a mistake in it is shown in its own text.
         selection = select(self.name, self._members.types, self.qos, **options)
@@ -1015,7 +1015,7 @@ class Channel(Generic[T]):
             self.add_types((version_class(fmt, own[0]),))  # type: ignore[arg-type]  # a class of this name
 
     @property
-    def store(self) -> Store | None:
+    def store(self) -> HistoryStore | None:
         """What keeps its history, on a journalled channel."""
         return None if self._journal is None else self._journal.store
 

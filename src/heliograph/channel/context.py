@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
 
+    from heliograph.channel.ack_protocol import OpenCoordinator
     from heliograph.channel.channel import Channel
     from heliograph.channel.dispatch.station_pools import Pools
     from heliograph.channel.explain import Why
     from heliograph.channel.history.operations import RemoteOperations
-    from heliograph.channel.history.store import OnDurable, Store
+    from heliograph.channel.history.store import HistoryStore, OnDurable
     from heliograph.channel.observer import Recording
     from heliograph.channel.publish.acks import AckMonitor
     from heliograph.channel.publish.delayed import LaterStore
     from heliograph.channel.publish.worker_acks import WorkerAcks
     from heliograph.channel.queueing.history_merge import LateJoin
-    from heliograph.channel.receive.ack_protocol import OpenCoordinator
     from heliograph.channel.request_reply import RemoteAnswerers
     from heliograph.channel.resync.subscription import RemoteStates
     from heliograph.model.event import Event, Header
@@ -41,7 +41,7 @@ class ChannelContext(msgspec.Struct, frozen=True):
     new_supplier_name: Callable[[], str]
     loop: Callable[[], asyncio.AbstractEventLoop]
     on_error: Callable[[str, Header | None, BaseException], None]
-    open_store: Callable[[str, Callable[[], tuple[type[Event], ...]], OnDurable, QoS], Store] | None
+    open_store: Callable[[str, Callable[[], tuple[type[Event], ...]], OnDurable, QoS], HistoryStore] | None
     """Opens the store of a journalled channel: (name, types, what to tell, QoS); None without a folder."""
     open_desk: OpenCoordinator
     open_monitor: Callable[[str, QoS, Callable[..., object], Callable[..., object]], AckMonitor]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from heliograph.channel.channel import Channel
     from heliograph.channel.ledger import ChannelStats
     from heliograph.channel.receive.consumer import Consumer
-    from heliograph.channel.receive.options import FilteredChannel
+    from heliograph.channel.selection import FilteredChannel
     from heliograph.filters.derivation import Derivation
     from heliograph.model.formats import Format
 

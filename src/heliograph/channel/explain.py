@@ -28,7 +28,7 @@ import msgspec
 
 from heliograph.channel.admin import OF_SUPPLIER, OF_SUPPLIER_ADMIN
 from heliograph.channel.receive.subscription import InlineSubscription, Receiver
-from heliograph.channel.routing.conditions import AnyOf, for_source
+from heliograph.channel.routing.conditions import AnyCondition, for_source
 from heliograph.codec import decoder, encoder
 from heliograph.model.event import info_of
 from heliograph.runtime.codegen import GENERATED, text_of
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.publish.supplier import Supplier
     from heliograph.channel.routing.compiler import Route
-    from heliograph.channel.routing.conditions import Condition
+    from heliograph.channel.routing.conditions import ReceiverCondition
     from heliograph.model.event import Event, Header
 
 KINDS: Final = (
@@ -53,7 +53,7 @@ KINDS: Final = (
 AT_CONSUMERS: Final = KINDS[3:5]
 
 
-class Step(NamedTuple):
+class EventStep(NamedTuple):
     """One step of an event."""
 
     kind: str
@@ -64,10 +64,10 @@ class Step(NamedTuple):
     detail: str
 
 
-class Explanation(msgspec.Struct, frozen=True):
+class EventExplanation(msgspec.Struct, frozen=True):
     """The steps of one event, in their order."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[EventStep, ...]
 
     @property
     def reaches(self) -> tuple[str, ...]:
@@ -80,19 +80,19 @@ class Explanation(msgspec.Struct, frozen=True):
         return "\n".join(f"{s.kind:{kind}}  {s.receiver:{name}}  {s.detail}" for s in self.steps)
 
 
-def explain(supplier: Supplier[Any], receivers: tuple[Receiver, ...], event: Event) -> Explanation:
+def explain(supplier: Supplier[Any], receivers: tuple[Receiver, ...], event: Event) -> EventExplanation:
     """See the module. Raises what a push of it would raise at once."""
     header = supplier.next_header(event)
-    steps: list[Step] = []
+    steps: list[EventStep] = []
     for kind, point in sorted(supplier.points, key=_by_order):
         passed = point.lets_through(event)
         if not getattr(point, "is_open", False):
             steps.append(_filtered(kind, "", passed=passed))
         if not passed:
-            return Explanation(tuple(steps))
+            return EventExplanation(tuple(steps))
     for receiver in receivers:
         steps += _until_stopped(receiver, event, header)
-    return Explanation(tuple(steps))
+    return EventExplanation(tuple(steps))
 
 
 def _by_order(point: tuple[str, object]) -> int:
@@ -100,28 +100,28 @@ def _by_order(point: tuple[str, object]) -> int:
     return KINDS.index(point[0])
 
 
-def _until_stopped(receiver: Receiver, event: Event, header: Header) -> Iterator[Step]:
+def _until_stopped(receiver: Receiver, event: Event, header: Header) -> Iterator[EventStep]:
     for step in steps_of(receiver, event, header):
         yield step
         if not step.passed:
             return
 
 
-def steps_of(receiver: Receiver, event: Event, header: Header) -> Iterator[Step]:
+def steps_of(receiver: Receiver, event: Event, header: Header) -> Iterator[EventStep]:
     """The steps at one receiver; those behind one that stops the event are of no account."""
     name, wanted = receiver.name, receiver.selection
     condition = wanted.conditions.get(event.__class__)
     if condition is None:
-        yield Step("lookup", name, passed=False, detail="wants no events of this type")
+        yield EventStep("lookup", name, passed=False, detail="wants no events of this type")
         return
     if for_source(condition, header.supplier) is None:
-        yield Step("lookup", name, passed=False, detail="listens to other suppliers")
+        yield EventStep("lookup", name, passed=False, detail="listens to other suppliers")
         return
-    yield Step("lookup", name, passed=True, detail="found")
+    yield EventStep("lookup", name, passed=True, detail="found")
     for kind, part in zip(AT_CONSUMERS, receiver.points or (None, wanted), strict=True):
         if part is not None and not (own := part.conditions[event.__class__]).is_open:
             yield _filtered(kind, name, passed=own.holds(event, header))
-    yield Step("dispatch", name, passed=True, detail=_dispatched(receiver, header))
+    yield EventStep("dispatch", name, passed=True, detail=_dispatched(receiver, header))
 
 
 def _dispatched(receiver: Receiver, header: Header) -> str:
@@ -136,8 +136,8 @@ def _dispatched(receiver: Receiver, header: Header) -> str:
     return said
 
 
-def _filtered(kind: str, receiver: str, *, passed: bool) -> Step:
-    return Step(kind, receiver, passed, "let through" if passed else "stopped")
+def _filtered(kind: str, receiver: str, *, passed: bool) -> EventStep:
+    return EventStep(kind, receiver, passed, "let through" if passed else "stopped")
 
 
 Verdict: TypeAlias = Literal[
@@ -255,10 +255,10 @@ def _roots(cls: type[Event], route: Route, receivers: tuple[Receiver, ...]) -> I
     yield "decode", decoder(info_of(cls).format, cls)
 
 
-def _alternatives(condition: Condition | AnyOf | None) -> tuple[Condition, ...]:
+def _alternatives(condition: ReceiverCondition | AnyCondition | None) -> tuple[ReceiverCondition, ...]:
     if condition is None:
         return ()
-    return condition.alternatives if isinstance(condition, AnyOf) else (condition,)
+    return condition.alternatives if isinstance(condition, AnyCondition) else (condition,)
 
 
 def _said(value: object) -> str:

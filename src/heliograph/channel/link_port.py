@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from heliograph.channel.history.feed import ring_all
 from heliograph.channel.publish.acks import passing_from_elsewhere
 from heliograph.channel.publish.remote_supplier import RemotePersistentSupplier, RemoteSupplier
-from heliograph.channel.receive.options import Selection
 from heliograph.channel.receive.subscription import QueuedReceiver
 from heliograph.channel.routing.forwarding import HERE, Origin
+from heliograph.channel.selection import Selection
 from heliograph.model.event import Event, EventId
 from heliograph.runtime.ports import seconds_until
 from heliograph.runtime.timeouts import check_timeout
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from heliograph.channel.channel import Channel
     from heliograph.channel.history.feed import JournalQueue
     from heliograph.channel.history.partitions import Journalled
-    from heliograph.channel.history.store import OnDurable, Partition
+    from heliograph.channel.history.store import HistoryPartition, OnDurable
     from heliograph.channel.publish.worker_acks import Supervisor
     from heliograph.channel.queueing.history_merge import Floors, LateJoin
     from heliograph.channel.queueing.queue import Item
@@ -305,7 +305,7 @@ class LinkPort(Generic[T]):
         assert self._journal is not None
         return {one.partition: (one.earliest, one.watermark) for one in self._journal.hosts()}
 
-    def partition_came(self, partition: Partition, watermark: int) -> None:
+    def partition_came(self, partition: HistoryPartition, watermark: int) -> None:
         """A station that keeps a part of the history is there, or there again: receivers read on in it."""
         assert self._journal is not None
         rings: list[JournalQueue] = []

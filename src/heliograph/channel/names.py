@@ -7,9 +7,9 @@ import logging
 import re
 from typing import TYPE_CHECKING, Any, Final, get_args
 
-from heliograph.channel.receive.options import check_options, parsed
 from heliograph.channel.receive.subscription import takes_header
 from heliograph.channel.registry import Access
+from heliograph.channel.selection import check_options, parsed
 from heliograph.errors import ExpressionError, NotPossible, WrongEventType
 from heliograph.model.event import info_of
 from heliograph.qos.policies import QoS

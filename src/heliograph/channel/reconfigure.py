@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from heliograph.channel.receive.options import check_order
 from heliograph.channel.receive.subscription import QueuedReceiver, Subscription
+from heliograph.channel.selection import check_order
 from heliograph.errors import NotPossible
 from heliograph.qos.policies import QoS
 from heliograph.runtime.option_names import insist_on_known
@@ -24,7 +24,7 @@ from heliograph.runtime.option_names import insist_on_known
 if TYPE_CHECKING:
     from heliograph.channel.channel import Channel
     from heliograph.channel.dispatch.station_pools import Pool
-    from heliograph.channel.queueing.factory import QueueFactory
+    from heliograph.channel.receive.queue_factory import QueueFactory
     from heliograph.channel.registry import Registry
     from heliograph.qos.dispatch_order import Order, OrderName
     from heliograph.qos.threads import Threads

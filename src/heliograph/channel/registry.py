@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Final, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from heliograph.channel.history.memory import History
-from heliograph.channel.receive.options import Selection, check_coalescing, check_names, conditions_for
+from heliograph.channel.history.memory import MemoryHistory
 from heliograph.channel.receive.subscription import InlineSubscription, QueuedReceiver, Receiver
 from heliograph.channel.routing.compiler import Route, Target, build_route
-from heliograph.channel.routing.conditions import AnyOf, Condition, for_source
+from heliograph.channel.routing.conditions import AnyCondition, ReceiverCondition, for_source
 from heliograph.channel.routing.filter_index import MERGED, FilterIndex
 from heliograph.channel.routing.forwarding import ELSEWHERE, Forwarding
 from heliograph.channel.routing.groups import Group
+from heliograph.channel.selection import Selection, check_coalescing, check_names, conditions_for
 from heliograph.errors import Closed, ExpressionError, NotPossible
 from heliograph.model.event import Event
 
@@ -82,7 +82,7 @@ class Registry(Generic[T]):
         """In which groups, without a journal."""
         self.unmatched: dict[str, tuple[str, ...]] = {}
         """Why events do not go to or come from a linked station, in sentences."""
-        self.history = History(qos, ports.clock, ports.tasks)
+        self.history = MemoryHistory(qos, ports.clock, ports.tasks)
         self.routes: Mapping[type, Route] = {}
         self.feed: Feed | None = None
         """What takes the place of the suppliers' routes on a journalled channel."""
@@ -232,7 +232,7 @@ class Registry(Generic[T]):
         """Carry further event types; whether any was new."""
         new = tuple(cls for cls in types if cls not in self.types)
         check_names(self._channel, (*self.types, *new))
-        met: dict[Receiver, Mapping[type[Event], Condition | AnyOf]] = {}
+        met: dict[Receiver, Mapping[type[Event], ReceiverCondition | AnyCondition]] = {}
         for receiver in self.receivers.values():
             wants = receiver.selection
             if wanted := [cls for cls in new if wants.wants_later(cls)]:
@@ -385,7 +385,7 @@ class Registry(Generic[T]):
 
 def _sources_of(target: Target) -> Iterator[frozenset[str]]:
     for condition in target.conditions.values():
-        for each in condition.alternatives if isinstance(condition, AnyOf) else (condition,):
+        for each in condition.alternatives if isinstance(condition, AnyCondition) else (condition,):
             if each.sources is not None:
                 yield each.sources
 

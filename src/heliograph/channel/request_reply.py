@@ -21,9 +21,9 @@ from collections import deque
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
-from heliograph.channel.receive.options import check_name
 from heliograph.channel.receive.subscription import takes_header
 from heliograph.channel.registry import not_allowed
+from heliograph.channel.selection import check_name
 from heliograph.codec.validate import validate
 from heliograph.errors import (
     AnswererBusy,

@@ -29,7 +29,7 @@ from heliograph.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from heliograph.model.compatibility import Comparison
+    from heliograph.model.compatibility import FormatComparison
     from heliograph.model.formats import Format
 
 INCOMPATIBLE = 1
@@ -208,7 +208,7 @@ def _body_text(fmt: Format) -> str:
     return f"native, {order}-endian, {fmt.size} bytes and what they refer to"
 
 
-def _comparison_json(writer: str, reader: str, comparison: Comparison) -> dict[str, Any]:
+def _comparison_json(writer: str, reader: str, comparison: FormatComparison) -> dict[str, Any]:
     return {
         "writer": writer,
         "reader": reader,
@@ -220,7 +220,7 @@ def _comparison_json(writer: str, reader: str, comparison: Comparison) -> dict[s
     }
 
 
-def _print_comparison(writer: str, reader: str, comparison: Comparison) -> None:
+def _print_comparison(writer: str, reader: str, comparison: FormatComparison) -> None:
     verdict = "can be read as" if comparison.compatible else "CANNOT be read as"
     print_line(f"{writer} {verdict} {reader}")
     for problem in comparison.problems:

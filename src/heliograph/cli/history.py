@@ -20,13 +20,13 @@ from heliograph.journal.format.records import Rows
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from heliograph.history_rows import History, Row
+    from heliograph.history_rows import HistoryRow, HistoryRows
 
 PART: Final = 1_000_000
 """Events in one file of an export to Parquet."""
 
 
-def shown(channel: str, row: Row, *, headers: bool) -> Any:
+def shown(channel: str, row: HistoryRow, *, headers: bool) -> Any:
     """What is printed of an event; of one whose body is no event, where it is and what is wrong."""
     try:
         body = mapping_to_json(row.format, mapping_decoder(row.format)(row.record.body))
@@ -36,7 +36,7 @@ def shown(channel: str, row: Row, *, headers: bool) -> Any:
     return {"header": _header(channel, row), "event": event} if headers else event
 
 
-def _header(channel: str, row: Row) -> dict[str, Any]:
+def _header(channel: str, row: HistoryRow) -> dict[str, Any]:
     return header_document(
         row.record,
         channel=channel,
@@ -47,7 +47,7 @@ def _header(channel: str, row: Row) -> dict[str, Any]:
     )
 
 
-def write_json_lines(history: History, channel: str, file: Path) -> int:
+def write_json_lines(history: HistoryRows, channel: str, file: Path) -> int:
     """Events with their headers, one JSON object per line; returns how many."""
     events = 0
     with file.open("xb") as lines:
@@ -57,7 +57,7 @@ def write_json_lines(history: History, channel: str, file: Path) -> int:
     return events
 
 
-def write_parquet(history: History, _channel: str, folder: Path) -> int:
+def write_parquet(history: HistoryRows, _channel: str, folder: Path) -> int:
     """A folder of files laid out as sealed segments, per partition and million events; returns how many."""
     from heliograph.journal.writing.segment_writer import segment_file  # noqa: PLC0415 - for this one only
 

@@ -274,9 +274,9 @@ def cat(
 ) -> None:
     """Print events, one JSON object per line, in the order in which they were appended."""
     from heliograph.cli.history import shown  # noqa: PLC0415 - as above
-    from heliograph.history_rows import History  # noqa: PLC0415 - as above
+    from heliograph.history_rows import HistoryRows  # noqa: PLC0415 - as above
 
-    rows = islice(History(folder, channel, point(start), point(until), where).rows(), limit)
+    rows = islice(HistoryRows(folder, channel, point(start), point(until), where).rows(), limit)
     documents = (shown(channel, row, headers=headers) for row in rows)
     if as_json:
         print_json(list(documents))
@@ -498,7 +498,7 @@ def export(
 ) -> None:
     """Write all events that can be read, with their headers. Exit code 1: some could not be; says which."""
     from heliograph.cli.history import write_json_lines, write_parquet  # noqa: PLC0415 - as above
-    from heliograph.history_rows import History  # noqa: PLC0415 - as above
+    from heliograph.history_rows import HistoryRows  # noqa: PLC0415 - as above
     from heliograph.interchange import mcap  # noqa: PLC0415 - as above
 
     writers = {".jsonl": write_json_lines, ".parquet": write_parquet, ".mcap": mcap.write}
@@ -507,7 +507,7 @@ def export(
         raise CommandFailed(f"{file.name!r} ends in none of {', '.join(writers)}, which say what to write")
     if file.exists():
         raise CommandFailed(f"{str(file)!r} is there already; name a new file")
-    history = History(folder, channel, point(start), point(until), where, skip_damage=True)
+    history = HistoryRows(folder, channel, point(start), point(until), where, skip_damage=True)
     events = write(history, channel, file)
     if as_json:
         print_json(

@@ -2,6 +2,7 @@
 
 helio station --domain airspace --folder data     keeps histories, and channels that others open
 helio station --listen tcp/127.0.0.1:7447         stations of other hosts can connect to it
+helio station --folder data --standby             takes the folder over when its station is lost
 helio ls --domain airspace                        stations, their channels, types and consumers
 helio ls --domain airspace --links                what carries each link, and why not shared memory
 """
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
-from heliograph.cli.output import JsonFlag, print_json, print_line, print_table
+from heliograph.cli.output import JsonFlag, print_json, print_line, print_problem, print_table
 from heliograph.links import PEER_LIMIT
 
 if TYPE_CHECKING:
@@ -88,6 +89,10 @@ def station(
     ping: Annotated[
         float, typer.Option(min=0.1, help="Seconds; without an answer for two of them it is begun again.")
     ] = 1.0,
+    standby: Annotated[
+        bool,
+        typer.Option("--standby", help="Wait while another station has the folder, and take it over then."),
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Run a station until Ctrl-C or SIGTERM ends it.
@@ -95,6 +100,8 @@ def station(
     With a folder it keeps the channels with a history there, and those that other
     stations open and none keeps yet.
     """
+    if standby and folder is None:
+        raise typer.BadParameter("--standby takes a folder over: --folder FOLDER")
     from heliograph.cli.watchdog import end_with_watchdog, watch  # noqa: PLC0415 - commands import late
 
     end_with_watchdog()
@@ -113,16 +120,42 @@ def station(
         "store": store,
     }
     with until_interrupted():
-        _run(domain, folder, options, page=page_address or page, as_json=as_json)
+        opened = _standing_by if standby and folder is not None else _opened
+        _run(opened(domain, folder, options), domain, folder, page=page_address or page, as_json=as_json)
 
 
-def _run(
-    domain: str, folder: str | None, options: Mapping[str, Any], *, page: bool | str, as_json: bool
-) -> None:
-    from heliograph.runtime.service_manager import notify, watchdog_seconds  # noqa: PLC0415 - as the next
+def _opened(domain: str, folder: str | None, options: Mapping[str, Any]) -> Station:
     from heliograph.station import Station  # noqa: PLC0415 - commands import what they need when they run
 
-    with Station(folder, domain=domain, **options) as running:
+    return Station(folder, domain=domain, **options)
+
+
+def _standing_by(domain: str, folder: str | None, options: Mapping[str, Any]) -> Station:
+    """The station of a folder, once no other has it. Until then the domain has it as a standby."""
+    import heliograph.manager  # noqa: F401, PLC0415 - what is loaded now need not be when it is in a hurry
+    from heliograph.errors import FolderInUse  # noqa: PLC0415 - as above
+    from heliograph.runtime.service_manager import notify  # noqa: PLC0415 - as above
+    from heliograph.station import Station  # noqa: PLC0415 - as above
+
+    waiting = {**options, "name": f"{options['name']}, standby", "store": None}
+    with Station(domain=domain, **waiting):
+        is_told = False
+        while True:
+            try:
+                return Station(folder, domain=domain, **options, standby=WAKE_UP)
+            except FolderInUse as held:
+                if not is_told:
+                    print_problem(f"standby for {folder}, which another station has ({held.holder})")
+                is_told = True
+                # A standby that waits is ready: it is not begun again, and not taken for one that hangs.
+                notify("READY=1")
+                notify("WATCHDOG=1")
+
+
+def _run(opened: Station, domain: str, folder: str | None, *, page: bool | str, as_json: bool) -> None:
+    from heliograph.runtime.service_manager import notify, watchdog_seconds  # noqa: PLC0415 - as the next
+
+    with opened as running:
         if folder is not None:
             _open_manager(running, folder)
         channels = _keep_all(running, folder) if folder is not None else []

@@ -99,12 +99,12 @@ class Looks:
         self.silent: list[str] = []
 
     def look(self) -> None:
-        from heliograph.monitoring.rates import Window  # noqa: PLC0415 - as above
+        from heliograph.monitoring.rates import RateWindow  # noqa: PLC0415 - as above
         from heliograph.monitoring.snapshot import ask_all  # noqa: PLC0415 - as above
 
         self._stations, self.silent = ask_all(self._here.mesh)
         for station in self._stations:
-            self._windows.setdefault(station.station, Window()).add(station)
+            self._windows.setdefault(station.station, RateWindow()).add(station)
 
     def rows(self) -> list[dict[str, Any]]:
         found = []

@@ -82,7 +82,7 @@ def end_with_watchdog() -> None:
 
 def watch(domain: str, arguments: Sequence[str], ping: float) -> None:
     """Run a station, and begin it again whenever it dies or hangs, until this process is told to end."""
-    from heliograph.delivery.watchdog import End, Ping, Start, WatchdogMachine  # noqa: PLC0415 - as above
+    from heliograph.delivery.watchdog import EndService, Ping, Start, WatchdogMachine  # noqa: PLC0415 - as above
     from heliograph.runtime.service_manager import notify  # noqa: PLC0415 - as above
     from heliograph.station import Station  # noqa: PLC0415 - as above
 
@@ -108,7 +108,7 @@ def watch(domain: str, arguments: Sequence[str], ping: float) -> None:
                             notify("READY=1")
                         case Ping() if service is not None:
                             _ping(here, service, ping, answers)
-                        case End() if service is not None:
+                        case EndService() if service is not None:
                             print_problem(f"the station has not answered for {2 * ping:g} s; it is killed")
                             service.process.kill()
                 notify("WATCHDOG=1")

@@ -106,7 +106,7 @@ class _Mender:
                 return None if value is None else self._value(value, item, strip_none(annotation), path)
             case ft.Enum():
                 return self._enum(value, kind, bare(annotation), path)
-            case ft.Record():
+            case ft.NestedEvent():
                 return self._record(value, kind, bare(annotation), path)
             case ft.List():
                 return self._list(value, kind, annotation, path)
@@ -196,7 +196,7 @@ class _Mender:
             raise self._no(value, kind, path, f"; its members are {members}")
         return value
 
-    def _record(self, value: Any, kind: ft.Record, cls: Any, path: str) -> Any:
+    def _record(self, value: Any, kind: ft.NestedEvent, cls: Any, path: str) -> Any:
         if type(value) is not cls:
             is_subclass = isinstance(type(value), EventMeta) and isinstance(value, cls)
             hint = f"; exactly {cls.__name__} can stand here" if is_subclass else ""

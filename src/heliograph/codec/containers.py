@@ -72,10 +72,10 @@ def _is_open(kind: ft.FieldType) -> bool:
         case ft.Anything():
             return True
         case ft.List(item=item):
-            return any(ft.holds(item, wanted) for wanted in (ft.List, ft.Record, ft.Anything))
+            return any(ft.holds(item, wanted) for wanted in (ft.List, ft.NestedEvent, ft.Anything))
         case ft.Optional(item=item):
             return _is_open(item)
-        case ft.Record(format=fmt):
+        case ft.NestedEvent(format=fmt):
             return is_counted(fmt)
         case _:
             return False

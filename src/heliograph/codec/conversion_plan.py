@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from heliograph.model.formats import Format
 
 
-class Value(NamedTuple):
+class ValuePlan(NamedTuple):
     """How one value travels from the wire to the receiver."""
 
     wire: ft.FieldType
@@ -34,7 +34,7 @@ class Value(NamedTuple):
     enum: type[enum.Enum] | None = None
     """The receiver's class for an enum; None: the plain value."""
     record: RecordPlan | None = None
-    item: Value | None = None
+    item: ValuePlan | None = None
     """What is inside an optional or a list."""
     nullable: bool = False
     """The receiver takes None too, or anything, which this wire never sends."""
@@ -46,7 +46,7 @@ class ReceiverField(NamedTuple):
     name: str
     source: int | None
     """Index of the wire's field; None: the wire has none, and the default is taken."""
-    value: Value | None
+    value: ValuePlan | None
     default: Any = None
     default_factory: Callable[[], Any] | None = None
     keyword_only: bool = False
@@ -99,24 +99,24 @@ def _event(wire: Format, cls: type[Event]) -> RecordPlan:
     return RecordPlan(wire, cls, tuple(slots))
 
 
-def _value(wire: ft.FieldType, reader: ft.FieldType, annotation: Any) -> Value:
+def _value(wire: ft.FieldType, reader: ft.FieldType, annotation: Any) -> ValuePlan:
     """The way of one value; an annotation of None asks for the plain form that mappings have."""
     if isinstance(reader, ft.Anything) and not isinstance(wire, ft.Anything):
         # It takes None and much more that this wire never sends.
         return _value(wire, wire, None)._replace(nullable=True)
     if isinstance(wire, ft.Optional):
         inner = reader.item if isinstance(reader, ft.Optional) else reader
-        return Value(wire, reader, item=_value(wire.item, inner, strip_none(annotation)))
+        return ValuePlan(wire, reader, item=_value(wire.item, inner, strip_none(annotation)))
     if isinstance(reader, ft.Optional):
         return _value(wire, reader.item, strip_none(annotation))._replace(nullable=True)
     match wire, reader:
-        case ft.Record(), _:
+        case ft.NestedEvent(), _:
             nested = _mapping(wire.format) if annotation is None else _event(wire.format, bare(annotation))
-            return Value(wire, reader, record=nested)
+            return ValuePlan(wire, reader, record=nested)
         case ft.List(), ft.List():
             inner_annotation = None if annotation is None else typing.get_args(bare(annotation))[0]
-            return Value(wire, reader, item=_value(wire.item, reader.item, inner_annotation))
+            return ValuePlan(wire, reader, item=_value(wire.item, reader.item, inner_annotation))
         case ft.Enum(), ft.Enum() if annotation is not None:
-            return Value(wire, reader, enum=cast("type[enum.Enum]", bare(annotation)))
+            return ValuePlan(wire, reader, enum=cast("type[enum.Enum]", bare(annotation)))
         case _:
-            return Value(wire, reader)
+            return ValuePlan(wire, reader)

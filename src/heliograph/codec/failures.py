@@ -64,13 +64,13 @@ def _translated(error: Exception, wire: Format) -> DecodeError:
 def named_path(wire: Format, place: str) -> str:
     """The path of fields for a path of indexes, as far as the format can follow it."""
     path = ROOT
-    kind: ft.FieldType = ft.Record(wire)
+    kind: ft.FieldType = ft.NestedEvent(wire)
     for step in re.findall(r"\[[^\]]*\]", place):
         while isinstance(kind, ft.Optional):
             kind = kind.item
         number = step[1:-1]
         match kind:
-            case ft.Record(format=fmt) if number.isdigit() and int(number) < len(fmt.fields):
+            case ft.NestedEvent(format=fmt) if number.isdigit() and int(number) < len(fmt.fields):
                 field = fmt.fields[int(number)]
                 path += f".{field.name}"
                 kind = field.type

@@ -68,7 +68,7 @@ def _fit(value: Any, kind: ft.FieldType, annotation: Any, path: str) -> Any:
     match kind:
         case ft.Optional(item=item):
             return None if value is None else _fit(value, item, strip_none(annotation), path)
-        case ft.Record():
+        case ft.NestedEvent():
             return build_event(value, bare(annotation), path)
         case ft.List(item=item):
             inner = typing.get_args(bare(annotation))[0]
@@ -133,7 +133,7 @@ def _reader_of(field: Field, wanted: Format | None) -> ft.FieldType | None:
 
 def _record_of(reader: ft.FieldType | None) -> Format | None:
     inner = reader.item if isinstance(reader, ft.Optional) else reader
-    return inner.format if isinstance(inner, ft.Record) else None
+    return inner.format if isinstance(inner, ft.NestedEvent) else None
 
 
 def _item_of(reader: ft.FieldType | None) -> ft.FieldType | None:
@@ -165,7 +165,7 @@ def _may_be_array(kind: ft.FieldType) -> bool:
     match kind:
         case ft.Optional(item=item) | ft.List(item=item):
             return _may_be_array(item)
-        case ft.Record(format=fmt):
+        case ft.NestedEvent(format=fmt):
             return _has_arrays(fmt)
         case _:
             return isinstance(kind, ft.Array)
@@ -202,7 +202,7 @@ class _Packed:
                 return None if self._cursor.skip_nil(path) else self._value(item, reader, path)
             case ft.Enum(base=base):
                 return _member(self._cursor.scalar(base, path), kind, path)
-            case ft.Record(format=fmt):
+            case ft.NestedEvent(format=fmt):
                 return self.record(fmt, _record_of(reader), path)
             case ft.List(item=item, length=length):
                 count = self._cursor.array_size(path)
@@ -257,7 +257,7 @@ def _is_reference(kind: ft.FieldType) -> bool:
     match kind:
         case ft.Optional(item=item):
             return _is_reference(item)
-        case ft.Record(format=fmt):
+        case ft.NestedEvent(format=fmt):
             return any(_is_reference(field.type) for field in fmt.fields)
         case ft.Array():
             return kind.fixed_count is None
@@ -303,7 +303,7 @@ class _Native:
             case ft.Optional(item=item):
                 _, align = size_and_align(item, path, self._order)
                 return self._value(item, reader, offset + align, path) if self._body[offset] else None
-            case ft.Record(format=fmt):
+            case ft.NestedEvent(format=fmt):
                 return self.record(fmt, _record_of(reader), offset, path)
             case ft.Array() if kind.fixed_count is not None and kind.shape is not None:
                 shape = tuple(n for n in kind.shape if n is not None)

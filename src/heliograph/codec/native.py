@@ -22,7 +22,7 @@ from heliograph.runtime.codegen import CodeBuilder
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from heliograph.codec.conversion_plan import RecordPlan, Value
+    from heliograph.codec.conversion_plan import RecordPlan, ValuePlan
     from heliograph.codec.failures import Explain
     from heliograph.model.event import Event
     from heliograph.model.formats import ByteOrder, Format
@@ -67,7 +67,7 @@ def _refers(kind: ft.FieldType) -> bool:
     match kind:
         case ft.Optional(item=item):
             return _refers(item)
-        case ft.Record(format=fmt):
+        case ft.NestedEvent(format=fmt):
             return has_references(fmt)
         case ft.Array():
             return kind.fixed_count is None
@@ -140,7 +140,7 @@ class _Writer:
                 self._pack("q", 8, f"{text}._value_", offset, depth)
             case ft.Optional(item=item):
                 self._optional(item, text, offset, depth)
-            case ft.Record(format=fmt):
+            case ft.NestedEvent(format=fmt):
                 variable = self._assign("record", text, depth)
                 self.record(fmt, variable, offset, depth)
             case ft.Array():
@@ -282,7 +282,7 @@ class _Reader:
         self._references: list[_Reference] = []
         self._present = _ALWAYS
         """What is true when all optionals are there inside of which the next value stands."""
-        self._has_arrays = ft.holds(ft.Record(wire), ft.Array)
+        self._has_arrays = ft.holds(ft.NestedEvent(wire), ft.Array)
 
     @property
     def variables(self) -> list[str]:
@@ -348,7 +348,7 @@ class _Reader:
             return f"{self._source.bind(str)}({self._stretch(offset)}, 'utf-8')"
         return f"{self._stretch(offset)}.decode()"
 
-    def _value(self, value: Value, offset: int) -> str:
+    def _value(self, value: ValuePlan, offset: int) -> str:
         bind = self._source.bind
         match value.wire, value.reader:
             case ft.Scalar(name="str"), _:
@@ -376,7 +376,7 @@ class _Reader:
                 inner = self._value(value.item, offset + align)
                 self._present = outside
                 return f"({inner} if {flag} else None)"
-            case ft.Record(), _:
+            case ft.NestedEvent(), _:
                 assert value.record is not None
                 return self.record(value.record, offset)
             case ft.Array() as wire, ft.Array() as reader:
@@ -404,7 +404,7 @@ class _Reader:
         return f"{self._source.bind(native_reader(wire, reader, order))}(body, {place}, {length})"
 
 
-def _members(kind: ft.Enum, value: Value) -> dict[int | str, Any]:
+def _members(kind: ft.Enum, value: ValuePlan) -> dict[int | str, Any]:
     """From the values of a wire's enum to the receiver's members, or to themselves where it has no class."""
     return {member: value.enum(member) if value.enum else member for member in kind.values}
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from heliograph.codec.arrays import ArrayData
-    from heliograph.codec.conversion_plan import RecordPlan, Value
+    from heliograph.codec.conversion_plan import RecordPlan, ValuePlan
     from heliograph.codec.failures import Explain
     from heliograph.model.event import Event
     from heliograph.model.formats import Format
@@ -51,7 +51,7 @@ _PREFIX: Final = struct.Struct("<I")
 
 
 def format_holds(fmt: Format, wanted: type) -> bool:
-    return ft.holds(ft.Record(fmt), wanted)
+    return ft.holds(ft.NestedEvent(fmt), wanted)
 
 
 # Writing
@@ -124,7 +124,7 @@ class _Writer:
                 from heliograph.codec.arrays import packed_writer  # noqa: PLC0415 - as above
 
                 return f"{self._source.bind(packed_writer(kind))}({text}, arrays)"
-            case ft.Record(format=fmt):
+            case ft.NestedEvent(format=fmt):
                 return f"{self.record(fmt)}({text}, arrays)"
             case ft.Optional(item=item):
                 return f"(None if {text} is None else {self._value(item, text, level)})"
@@ -206,7 +206,7 @@ def reads_directly(plan: RecordPlan) -> bool:
     )
 
 
-def _value_reads_directly(value: Value) -> bool:
+def _value_reads_directly(value: ValuePlan) -> bool:
     """Whether the receiver's own type accepts just what the wire's type does."""
     if value.nullable:
         return False
@@ -217,7 +217,7 @@ def _value_reads_directly(value: Value) -> bool:
             return sent == wanted or (sent in ft.FLOATS and wanted in ft.FLOATS)
         case ft.Enum(), _:
             return _has_same_members(value)
-        case ft.Record(), _:
+        case ft.NestedEvent(), _:
             nested = value.record
             return (
                 nested is not None
@@ -232,7 +232,7 @@ def _value_reads_directly(value: Value) -> bool:
             return True
 
 
-def _has_same_members(value: Value) -> bool:
+def _has_same_members(value: ValuePlan) -> bool:
     """Whether the receiver has a class for an enum of the wire that knows no value more."""
     wire, reader = value.wire, value.reader
     return (
@@ -253,7 +253,7 @@ def packed_type(plan: RecordPlan) -> Any:
     return types.GenericAlias(tuple, items or ((),))
 
 
-def _value_type(value: Value) -> Any:
+def _value_type(value: ValuePlan) -> Any:
     match value.wire:
         case ft.Scalar(name=name):
             return _SCALARS[name]
@@ -264,7 +264,7 @@ def _value_type(value: Value) -> Any:
             if _has_same_members(value):
                 return value.enum
             return Literal.__getitem__(tuple(sorted(kind.values, key=str)))
-        case ft.Record():
+        case ft.NestedEvent():
             assert value.record is not None
             return packed_type(value.record)
         case ft.List(length=length):
@@ -327,7 +327,7 @@ class _Reader:
         source.line(f"return {construction(source, plan, values)}")
         return name
 
-    def _value(self, value: Value, text: str, level: int) -> str:
+    def _value(self, value: ValuePlan, text: str, level: int) -> str:
         """An expression that turns what msgspec decoded into what the receiver wants."""
         match value.wire, value.reader:
             case ft.Scalar(name=sent), ft.Scalar(name=wanted):
@@ -337,7 +337,7 @@ class _Reader:
                 assert value.item is not None
                 inner = self._value(value.item, text, level)
                 return text if inner == text else f"(None if {text} is None else {inner})"
-            case ft.Record(), _:
+            case ft.NestedEvent(), _:
                 assert value.record is not None
                 return f"{self.record(value.record)}({text}{self._data})"
             case ft.List(), _:

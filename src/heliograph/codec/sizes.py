@@ -90,7 +90,7 @@ def _fixed(kind: ft.FieldType) -> int | None:
         case ft.List(item=item, length=length):
             each = _fixed(item)
             return None if each is None or length is None else length * _listed(item, each)
-        case ft.Record(format=fmt):
+        case ft.NestedEvent(format=fmt):
             sizes = [_fixed(field.type) for field in fmt.fields]
             return None if None in sizes else sum(size for size in sizes if size is not None)
 
@@ -198,7 +198,7 @@ def _measured(kind: ft.FieldType) -> Callable[[Any], int]:
                 return lambda values: len(values) * step
             inner = _measured(item)
             return lambda values: sum(map(inner, values), len(values) * LISTED)
-        case ft.Record():
+        case ft.NestedEvent():
             return size_of
         case _:
             return _size_of_anything

@@ -140,7 +140,7 @@ class _Conditions:
                 return [f"({text} is None or {' and '.join(inner)})"]
             case ft.Enum():
                 return [self._is(text, bare(annotation))]
-            case ft.Record():
+            case ft.NestedEvent():
                 nested = info_of(bare(annotation))
                 return [self._is(text, nested.cls), *self.record(nested, text)]
             case ft.List():

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from heliograph.delivery.monitor import MAX_WATCHED, Delete, End, GiveUp, Monitor, Pass, Resend, Timer
+from heliograph.delivery.monitor import MAX_WATCHED, Delete, End, GiveUp, Monitor, Pass, Resend, StartTimer
 from heliograph.errors import HeliographError, QueueFull
 from heliograph.runtime.ports import seconds_until, wait_outside
 
@@ -222,7 +222,7 @@ class Watching:
     def _do(self, actions: list[Action[EventId]]) -> None:
         for action in actions:
             match action:
-                case Timer(event, _):
+                case StartTimer(event, _):
                     self._say("timer", event)
                     self._bell.notify()
                 case Pass(event, receivers):

@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
+from heliograph.channel.ack_protocol import Handed, numbered, place_of, stream_of
 from heliograph.channel.history.feed import READ_AGAIN
 from heliograph.channel.queueing.queue import BATCH
-from heliograph.channel.receive.ack_protocol import Handed, numbered, place_of, stream_of
 from heliograph.delivery.in_flight_window import MAX_OUT, Dead, Window
 from heliograph.errors import CursorHeld, HeliographError, QueryFailed, WindowFull
 from heliograph.model.history_epochs import epoch_at, is_written_in
@@ -40,12 +40,12 @@ from heliograph.runtime.ports import seconds_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from heliograph.channel.ack_protocol import AckOptions, Spot
     from heliograph.channel.history.positions import Cursors
-    from heliograph.channel.history.store import Cursor, Telling
+    from heliograph.channel.history.store import HistoryCursor, Telling
     from heliograph.channel.queueing.journal_reading import JournalReading
     from heliograph.channel.queueing.queue import EventQueue, Item
-    from heliograph.channel.receive.ack_protocol import AckOptions, Spot
-    from heliograph.delivery.in_flight_window import Handed as Taken
+    from heliograph.delivery.in_flight_window import InFlightEvent as Taken
     from heliograph.delivery.in_flight_window import WindowStats
     from heliograph.model.event import Header
     from heliograph.model.history_epochs import Epochs
@@ -60,7 +60,7 @@ settled ahead."""
 
 class Coordinator:
     """See the module; the arguments are those of
-    `heliograph.channel.receive.ack_protocol.OpenCoordinator`."""
+    `heliograph.channel.ack_protocol.OpenCoordinator`."""
 
     def __init__(
         self,
@@ -649,7 +649,7 @@ class _Stream:
         "told",
     )
 
-    def __init__(self, number: int, partition: str, cursor: Cursor | None) -> None:
+    def __init__(self, number: int, partition: str, cursor: HistoryCursor | None) -> None:
         self.number = number
         self.partition = partition
         self.cursor = cursor
@@ -711,7 +711,7 @@ class _Stream:
 
 
 class CoordinatorMembership:
-    """One consumer's place; see `heliograph.channel.receive.ack_protocol.GroupMembership`."""
+    """One consumer's place; see `heliograph.channel.ack_protocol.GroupMembership`."""
 
     def __init__(self, desk: Coordinator, member: str) -> None:
         self._desk = desk

@@ -3,7 +3,7 @@
     window = Window(lease_ns=30 * SECOND, max_deliveries=5)
     window.join("worker-1", 100)
     window.offer(120, event, key=("north",))
-    window.take("worker-1", now)        # [Handed(120, event, attempt=1, again=False)]
+    window.take("worker-1", now)        # [InFlightEvent(120, event, attempt=1, again=False)]
     window.nak(120, "worker-1", now, delay_ns=SECOND)
     window.tick(now + SECOND)           # it may be taken again
 
@@ -29,7 +29,7 @@ import heapq
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
-from heliograph.channel.receive.ack_protocol import place_of, stream_of
+from heliograph.channel.ack_protocol import place_of, stream_of
 from heliograph.channel.routing.groups import score
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ MAX_OUT: Final = 8_192
 """Events of a window that are not settled: waiting, handed out, or acknowledged above an earlier one."""
 
 
-class Handed(NamedTuple, Generic[I]):
+class InFlightEvent(NamedTuple, Generic[I]):
     """An event in the hands of a member."""
 
     number: int
@@ -173,7 +173,7 @@ class Window(Generic[I]):
         unsettled = len(self._entries) - sum(self._paused.values())
         return unsettled > 0 and unsettled + sum(map(len, self._acks.values())) >= MAX_OUT
 
-    def held_by(self) -> Handed[I] | None:
+    def held_by(self) -> InFlightEvent[I] | None:
         """The event that a full window waits for: it came again, or most of the others are acknowledged.
 
         None where so many events are in hands for the first time: their members know.
@@ -182,7 +182,7 @@ class Window(Generic[I]):
         oldest = min(entries, key=lambda one: one.rank, default=None)
         if oldest is None or (oldest.attempts < 2 and len(entries) > MAX_OUT // 2):
             return None
-        return Handed(oldest.number, oldest.item, oldest.attempts, oldest.attempts > 1)
+        return InFlightEvent(oldest.number, oldest.item, oldest.attempts, oldest.attempts > 1)
 
     def pause(self, stream: int) -> None:
         """Hand out nothing more of a stream until it goes on; what is in members' hands stays there."""
@@ -238,10 +238,10 @@ class Window(Generic[I]):
         self._deal(entry)
         return []
 
-    def take(self, member: str, now: int, most: int = 1) -> list[Handed[I]]:
+    def take(self, member: str, now: int, most: int = 1) -> list[InFlightEvent[I]]:
         """The next events for a member; none when it holds as many as it may."""
         seat = self._seats[member]
-        handed: list[Handed[I]] = []
+        handed: list[InFlightEvent[I]] = []
         while len(handed) < most and len(seat.holds) < seat.most:
             queue = self._first_of(seat)
             if queue is None:
@@ -425,7 +425,7 @@ class Window(Generic[I]):
 
     # Inside
 
-    def _hand(self, entry: _Entry[I], member: str, seat: _Seat, now: int) -> Handed[I]:
+    def _hand(self, entry: _Entry[I], member: str, seat: _Seat, now: int) -> InFlightEvent[I]:
         entry.state, entry.member = HANDED, member
         entry.attempts += 1
         again = entry.again or entry.attempts > 1
@@ -433,7 +433,7 @@ class Window(Generic[I]):
         seat.holds.add(entry.number)
         if self._lease_ns is not None:
             self._set_timer(entry, now + self._lease_ns)
-        return Handed(entry.number, entry.item, entry.attempts, again)
+        return InFlightEvent(entry.number, entry.item, entry.attempts, again)
 
     def _come_back(self, entry: _Entry[I]) -> list[Dead[I]]:
         self._put_down(entry)

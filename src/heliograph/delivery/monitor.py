@@ -14,9 +14,9 @@ The six steps of an event, and who takes them:
                    event leaves the array as not delivered
 
     monitor = Monitor(timeout_ns=1_000_000_000, resends=3)
-    monitor.notify("a:1:1", ("billing", "audit"), now)  # [Timer("a:1:1", ...), Pass("a:1:1", both)]
+    monitor.notify("a:1:1", ("billing", "audit"), now)  # [StartTimer("a:1:1", ...), Pass("a:1:1", both)]
     monitor.acked("a:1:1", "billing")                   # []
-    monitor.tick(later)                                 # [Resend("a:1:1", ("audit",), 1), Timer(...)]
+    monitor.tick(later)                                 # [Resend("a:1:1", ("audit",), 1), StartTimer(...)]
 
 It is a pure state machine: inputs come with the time, actions go out as a list. Whoever uses it holds a lock,
 so that all suppliers of a channel share one array.
@@ -37,7 +37,7 @@ MAX_WATCHED: Final = 100_000
 """Events that a channel's monitor watches at once."""
 
 
-class Timer(NamedTuple, Generic[E]):
+class StartTimer(NamedTuple, Generic[E]):
     """Step 2: ring for this event at that instant."""
 
     event: E
@@ -80,7 +80,7 @@ class End(NamedTuple, Generic[E]):
     left: tuple[str, ...]
 
 
-Action: TypeAlias = Timer[E] | Pass[E] | Delete[E] | Resend[E] | GiveUp[E] | End[E]
+Action: TypeAlias = StartTimer[E] | Pass[E] | Delete[E] | Resend[E] | GiveUp[E] | End[E]
 
 
 class Row(NamedTuple, Generic[E]):
@@ -210,10 +210,10 @@ class Monitor(Generic[E]):
     def __len__(self) -> int:
         return len(self._array)
 
-    def _timer(self, event: E, watched: _Watched) -> Timer[E]:
+    def _timer(self, event: E, watched: _Watched) -> StartTimer[E]:
         self._ticket += 1  # events need not compare: the ticket decides between equal instants
         heapq.heappush(self._timers, (watched.due, self._ticket, event))
-        return Timer(event, watched.due)
+        return StartTimer(event, watched.due)
 
     def _end_if_complete(self, event: E, watched: _Watched) -> list[Action[E]]:
         if not all(watched.state.values()):

@@ -1,7 +1,7 @@
 """The pure state machine of a watchdog: when a service is asked for a sign of life, ended and begun again.
 
     machine = WatchdogMachine(ping=1.0, now=clock.monotonic_ns())
-    for action in machine.due(now): ...           # Start(), Ping(), End()
+    for action in machine.due(now): ...           # Start(), Ping(), EndService()
     machine.started(now), machine.answered(now), machine.ended(now)
 
 A service that ends is begun again at once; one that does not answer for two ping periods is ended first. One
@@ -27,7 +27,7 @@ class Ping(NamedTuple):
     """Ask the service for a sign of life."""
 
 
-class End(NamedTuple):
+class EndService(NamedTuple):
     """End the service, which hangs."""
 
 
@@ -46,7 +46,7 @@ class WatchdogMachine:
         self.starts = 0
         """How often it was begun."""
 
-    def due(self, now: int) -> list[Start | Ping | End]:
+    def due(self, now: int) -> list[Start | Ping | EndService]:
         """What to do now."""
         if self._start_at is not None and now >= self._start_at:
             self._start_at = None
@@ -55,7 +55,7 @@ class WatchdogMachine:
             return []
         if now - self._heard >= 2 * self._period:
             self._is_ending = True
-            return [End()]
+            return [EndService()]
         if now - self._asked >= self._period // 2:
             self._asked = now
             return [Ping()]

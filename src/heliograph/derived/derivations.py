@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from heliograph.channel.derived_channel import DerivedChannel, Derives
-from heliograph.channel.receive.options import Options, parsed
+from heliograph.channel.selection import ReceiverOptions, parsed
 from heliograph.delivery.records import RESERVED
 from heliograph.derived.store import DerivedStore
 from heliograph.derived.tap import Tap
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from heliograph.channel.channel import Channel
     from heliograph.channel.context import ChannelContext
-    from heliograph.channel.history.store import OnDurable, Store
-    from heliograph.channel.receive.options import Selection
+    from heliograph.channel.history.store import HistoryStore, OnDurable
+    from heliograph.channel.selection import Selection
     from heliograph.filters.derivation import CheckedDerivation, Derivation
     from heliograph.links.mesh.mesh import Mesh
     from heliograph.runtime.ports import Tasks
@@ -174,7 +174,7 @@ class Derivations:
         derivation: Derivation,
         selection: Selection,
         transform: Transform,
-    ) -> Callable[..., Store]:
+    ) -> Callable[..., HistoryStore]:
         kept = original.store
         assert kept is not None
 
@@ -353,10 +353,10 @@ def _bound(select: Any, where: Any, params: Any) -> tuple[Any, Any]:
     return values.bind_both(projection, condition, params)
 
 
-def _options(derivation: Derivation, cls: type[Event]) -> Options:
+def _options(derivation: Derivation, cls: type[Event]) -> ReceiverOptions:
     from heliograph.filters.build import Built  # noqa: PLC0415 - loaded when somebody derives
 
-    options: Options = {"types": (cls,)}
+    options: ReceiverOptions = {"types": (cls,)}
     if derivation.where is not None:
         options["where"] = Built(derivation.where.tree)
     if derivation.sources is not None:

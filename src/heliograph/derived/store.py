@@ -9,23 +9,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Never
 
+from heliograph.channel.batch import OutgoingBatch
 from heliograph.channel.history.memory import meets
-from heliograph.channel.publish.batch import OutgoingBatch
 from heliograph.errors import NotPossible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from heliograph.channel.history.store import Cursor, OnDurable, Store
+    from heliograph.channel.history.store import HistoryCursor, HistoryStore, OnDurable
     from heliograph.channel.queueing.queue import Item
-    from heliograph.channel.routing.conditions import AnyOf, Condition
+    from heliograph.channel.routing.conditions import AnyCondition, ReceiverCondition
     from heliograph.derived.transform import Transform
     from heliograph.model.event import Event
     from heliograph.model.history_epochs import Epochs
 
 
 class DerivedStore:
-    """See the module, and `heliograph.channel.history.store.Store`.
+    """See the module, and `heliograph.channel.history.store.HistoryStore`.
 
     Args:
         name: of the derived channel.
@@ -42,8 +42,8 @@ class DerivedStore:
     def __init__(  # noqa: PLR0917 - what it stands between
         self,
         name: str,
-        original: Store,
-        conditions: Mapping[type[Event], Condition | AnyOf],
+        original: HistoryStore,
+        conditions: Mapping[type[Event], ReceiverCondition | AnyCondition],
         transform: Transform,
         on_durable: OnDurable,
         is_wanted: Callable[[], bool],
@@ -103,7 +103,7 @@ class DerivedStore:
     def offset_at(self, append_ts: int) -> int:
         return self._original.offset_at(append_ts)
 
-    def cursor(self, name: str, owner: str | None = None, epoch: int | None = None) -> Cursor:
+    def cursor(self, name: str, owner: str | None = None, epoch: int | None = None) -> HistoryCursor:
         return self._original.cursor(f"{name}@{self._transform.derivation.digest}", owner, epoch)
 
     def supplier(self, name: str, owner: str | None = None) -> Never:  # noqa: ARG002 - refused

@@ -21,11 +21,11 @@ from heliograph.runtime.ports import seconds_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from heliograph.channel.batch import OutgoingBatch
     from heliograph.channel.channel import Channel
-    from heliograph.channel.publish.batch import OutgoingBatch
     from heliograph.channel.publish.remote_supplier import RemoteSupplier
     from heliograph.channel.queueing.queue import EventQueue, Item
-    from heliograph.channel.receive.options import Selection
+    from heliograph.channel.selection import Selection
     from heliograph.derived.transform import Transform
     from heliograph.runtime.task_pool import TaskPool
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from heliograph.channel.batch import OutgoingBatch
 from heliograph.channel.derived_channel import DerivedCounts
-from heliograph.channel.publish.batch import OutgoingBatch
 from heliograph.codec.sizes import SIZES
 from heliograph.errors import ExpressionError, FormatError
 from heliograph.model.event import Event, Header, info_of

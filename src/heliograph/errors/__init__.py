@@ -48,6 +48,8 @@
     │   ├── FolderInUse             another station has this folder; names it                   (retriable)
     │   ├── ChannelExists, NoSuchChannel
     │   │   └── NameAlreadyUsed, EventChannelNotFound     of the manager's channels
+    │   ├── ManagerAway             the station that manages a channel is away; events pass     (retriable)
+    │   ├── ManagerFenced           a later manager has begun on the same folder
     │   ├── NotOwner                only the owner of a channel may ask for this; names it
     │   ├── NotAMember              somebody who has not joined the channel, or has left it
     │   ├── Suspended               the owner has suspended the channel; says what was pushed   (retriable)
@@ -150,6 +152,8 @@ from heliograph.errors.channel import (
     InvalidPattern,
     InvalidQoS,
     InvalidTask,
+    ManagerAway,
+    ManagerFenced,
     NameAlreadyUsed,
     NoAnswerer,
     NoOffer,
@@ -329,6 +333,8 @@ __all__ = [
     "LinkLost",
     "LinkRefused",
     "LinkStalled",
+    "ManagerAway",
+    "ManagerFenced",
     "MissingExtra",
     "NameAlreadyUsed",
     "NoAnswerer",

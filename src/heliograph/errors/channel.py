@@ -160,6 +160,43 @@ class NotOwner(ChannelError):
         return f"{self.user!r} may not {self.wanted} {self.name!r}: only its owner {self.owner!r} may"
 
 
+class ManagerAway(ChannelError):
+    """The station that manages a channel is away, and no standby has taken over yet. Events still pass."""
+
+    retriable = True
+
+    asked: str
+    """What the manager was asked for."""
+    unknown: bool = False
+    """Whether it was lost while it was asked: that may be recorded, or not."""
+
+    def __str__(self) -> str:
+        if self.unknown:
+            return (
+                f"the manager of {self.name!r} was lost while it was asked to {self.asked}: look whether "
+                "that is done, by find_managed(), and ask again if it is not"
+            )
+        return (
+            f"the manager of {self.name!r} is away, so nothing is {self.asked!r} there: ask again when its "
+            "station is back, or have a standby, `helio station --folder FOLDER --standby`"
+        )
+
+
+class ManagerFenced(ChannelError):
+    """A later manager has begun on the same folder: this one records nothing any more."""
+
+    term: int
+    """Of the manager that was asked."""
+    later: int
+    """Of the one that may act."""
+
+    def __str__(self) -> str:
+        return (
+            f"this manager, of term {self.term}, was succeeded by one of term {self.later} and does nothing "
+            "any more: close this station, and ask by station.domain_manager"
+        )
+
+
 class NotAMember(ChannelError):
     """A user that has not joined the channel, or has left it."""
 

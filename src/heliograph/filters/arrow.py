@@ -89,36 +89,36 @@ class _Evaluation:
                 return self._column(node)
             case k.Convert():
                 return _convert(self._value(node.of), node.of.kind, node.kind)
-            case k.Negate():
+            case k.TypedNegate():
                 value = self._value(node.of)
                 if node.kind == "float":
                     return pc.negate(value)
                 return self._exact(pc.negate_checked, lambda number: -number, value)
-            case k.Arith():
+            case k.TypedArith():
                 return self._arithmetic(node)
-            case k.Compare():
+            case k.TypedCompare():
                 return _compare(node.op, self._value(node.left), self._value(node.right), node.left.kind)
-            case k.Between():
+            case k.TypedBetween():
                 of, kind = self._value(node.of), node.of.kind
                 above = _compare(">=", of, self._value(node.low), kind)
                 return pc.and_kleene(above, _compare("<=", of, self._value(node.high), kind))
-            case k.In():
+            case k.TypedIn():
                 return _is_in(self.array(node.of), node)
-            case k.Like():
+            case k.TypedLike():
                 return _like(self._value(node.of), node.segments)
-            case k.IsNull():
+            case k.TypedIsNull():
                 return pc.is_null(self._value(node.of))
-            case k.Not():
+            case k.TypedNot():
                 return pc.invert(self._value(node.of))
-            case k.And() | k.Or():
-                joint = pc.and_kleene if isinstance(node, k.And) else pc.or_kleene
+            case k.TypedAnd() | k.TypedOr():
+                joint = pc.and_kleene if isinstance(node, k.TypedAnd) else pc.or_kleene
                 result = self._value(node.items[0])
                 for item in node.items[1:]:
                     result = joint(result, self._value(item))
                 return result
-            case k.Case():
+            case k.TypedCase():
                 return self._case(node)
-            case k.Call():
+            case k.TypedCall():
                 return self._call(node)
 
     def _column(self, node: k.Column) -> Any:
@@ -133,7 +133,7 @@ class _Evaluation:
 
     # Arithmetic
 
-    def _arithmetic(self, node: k.Arith) -> Any:
+    def _arithmetic(self, node: k.TypedArith) -> Any:
         left, right = self._value(node.left), self._value(node.right)
         if node.op == "/":
             return pc.if_else(pc.equal(right, 0.0), pa.scalar(None, pa.float64()), pc.divide(left, right))
@@ -164,7 +164,7 @@ class _Evaluation:
 
     # Choices and functions
 
-    def _case(self, node: k.Case) -> Any:
+    def _case(self, node: k.TypedCase) -> Any:
         result = self._value(node.otherwise)
         for when, then in reversed(node.branches):
             condition = self._value(when)
@@ -180,7 +180,7 @@ class _Evaluation:
         except WrongColumn as problem:
             raise self._misfit(problem, of.path if isinstance(of, k.Column) else "length") from None
 
-    def _call(self, node: k.Call) -> Any:
+    def _call(self, node: k.TypedCall) -> Any:
         values = [self._value(arg) for arg in node.args]
         value = values[0]
         match node.name:
@@ -253,7 +253,7 @@ def _compare(op: Comparison, left: Any, right: Any, kind: k.Kind) -> Any:
             return pc.or_(plain, left_nan)
 
 
-def _is_in(value: Any, node: k.In) -> Any:
+def _is_in(value: Any, node: k.TypedIn) -> Any:
     members = [_stored(const.value) for const in node.values]
     found: Any
     if node.of.kind == "float":

@@ -195,10 +195,10 @@ class Built:
         return built
 
     def _member(self, name: str) -> Built:
-        return _made(t.Member(self._path(), name), self)
+        return _made(t.NestedField(self._path(), name), self)
 
     def _path(self) -> t.Tree:
-        if not isinstance(self.tree_, t.Name | t.Member | t.Element):
+        if not isinstance(self.tree_, t.Name | t.NestedField | t.Element):
             raise _error("only a field has parts")
         return self.tree_
 
@@ -210,7 +210,7 @@ def col(path: str) -> Built:
     """A field of the event by name or path, or of its header: `col("speed")`, `col("header.supplier")`."""
     tree = parse_path(path)
     depth, at = 1, tree
-    while isinstance(at, t.Member | t.Element):
+    while isinstance(at, t.NestedField | t.Element):
         depth, at = depth + 1, at.of
     return Built(tree, depth, 2 * depth)
 

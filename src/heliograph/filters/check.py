@@ -106,7 +106,7 @@ class _Checker:
                 return _constant(tree)
             case t.Param():
                 raise self.error(f"parameter {tree} has no value; pass params=", tree.at)
-            case t.Name() | t.Member() | t.Element():
+            case t.Name() | t.NestedField() | t.Element():
                 return self._column(tree)
             case t.Negate() | t.Arith():
                 return self._arithmetic(tree)
@@ -114,17 +114,17 @@ class _Checker:
                 return self._compare(op, tree.left, tree.right, tree.at)
             case t.Between():
                 of, low, high = self._comparable((tree.of, tree.low, tree.high), tree.at, ordered=True)
-                return k.Between(of, low, high, of.nullable or low.nullable or high.nullable)
+                return k.TypedBetween(of, low, high, of.nullable or low.nullable or high.nullable)
             case t.In():
                 return self._in(tree)
             case t.Like():
                 return self._like(tree)
             case t.IsNull():
                 of = self._node(tree.of)
-                return k.IsNull(k.Const(None, "bool") if of == _UNTYPED_NULL else of)
+                return k.TypedIsNull(k.Const(None, "bool") if of == _UNTYPED_NULL else of)
             case t.Not():
                 of = self.condition(tree.of, "NOT")
-                return k.Not(of, of.nullable)
+                return k.TypedNot(of, of.nullable)
             case t.And() | t.Or():
                 return self._junction(tree)
             case t.Case():
@@ -134,7 +134,7 @@ class _Checker:
 
     # Columns
 
-    def _column(self, tree: t.Name | t.Member | t.Element) -> k.Column:
+    def _column(self, tree: t.Name | t.NestedField | t.Element) -> k.Column:
         try:
             if isinstance(tree, t.Name) and tree.header:
                 return schema.header_column(tree.name)
@@ -156,7 +156,7 @@ class _Checker:
                 raise self.error(
                     "the fields of the header have no parts, but for header.user['name']", tree.at
                 )
-            case t.Member():
+            case t.NestedField():
                 place = self._place(tree.of)
                 return self._step(tree.at, lambda: schema.member(place, tree.name, _written(place)))
             case t.Element():
@@ -188,15 +188,17 @@ class _Checker:
     def _arithmetic(self, tree: t.Negate | t.Arith) -> k.Node:
         if isinstance(tree, t.Negate):
             of = self._number(tree.of, "-")
-            return k.Negate(of, "float" if of.kind == "float" else "int", of.nullable or of.kind == "int")
+            return k.TypedNegate(
+                of, "float" if of.kind == "float" else "int", of.nullable or of.kind == "int"
+            )
         left, right = self._number(tree.left, tree.op), self._number(tree.right, tree.op)
         if tree.op == "%" and "float" in (left.kind, right.kind):
             raise self.error("% takes two ints", tree.at)
         if tree.op == "/" or "float" in (left.kind, right.kind):
             left, right = _convert(left, "float"), _convert(right, "float")
             nullable = left.nullable or right.nullable or tree.op == "/"
-            return k.Arith(tree.op, left, right, "float", nullable)
-        return k.Arith(tree.op, left, right, "int", nullable=True)
+            return k.TypedArith(tree.op, left, right, "float", nullable)
+        return k.TypedArith(tree.op, left, right, "int", nullable=True)
 
     def _number(self, tree: t.Tree, user: str) -> k.Node:
         """An int or a float to calculate with."""
@@ -215,7 +217,7 @@ class _Checker:
 
     def _compare(self, op: t.Comparison, left: t.Tree, right: t.Tree, at: t.At) -> k.Node:
         one, other = self._comparable((left, right), at, ordered=op not in ("=", "<>"))
-        return k.Compare(op, one, other, one.nullable or other.nullable)
+        return k.TypedCompare(op, one, other, one.nullable or other.nullable)
 
     def _comparable(self, trees: Sequence[t.Tree], at: t.At, *, ordered: bool) -> list[k.Node]:
         nodes = self._with_members([(tree, self._node(tree)) for tree in trees], ordered=ordered)
@@ -295,7 +297,7 @@ class _Checker:
             dict.fromkeys(item for item in items if isinstance(item, k.Const) and not item.nullable)
         )
         has_null = any(item.nullable for item in items)
-        return k.In(of, values, has_null, nullable=of.nullable or has_null)
+        return k.TypedIn(of, values, has_null, nullable=of.nullable or has_null)
 
     def _like(self, tree: t.Like) -> k.Node:
         of = self._node(tree.of)
@@ -317,13 +319,13 @@ class _Checker:
             parts = segments(pattern, escape)
         except BadPattern as problem:
             raise self.error(str(problem), tree.pattern.at) from None
-        return k.Like(_convert(of, "text"), parts, of.nullable)
+        return k.TypedLike(_convert(of, "text"), parts, of.nullable)
 
     # The rest
 
     def _junction(self, tree: t.And | t.Or) -> k.Node:
-        made = k.And if isinstance(tree, t.And) else k.Or
-        items = tuple(self.condition(item, "AND" if made is k.And else "OR") for item in tree.items)
+        made = k.TypedAnd if isinstance(tree, t.And) else k.TypedOr
+        items = tuple(self.condition(item, "AND" if made is k.TypedAnd else "OR") for item in tree.items)
         return made(items, any(item.nullable for item in items))
 
     def _case(self, tree: t.Case) -> k.Node:
@@ -334,7 +336,7 @@ class _Checker:
             return _UNTYPED_NULL
         kind, values = self._values((*results, otherwise), tree.at, "the results of one CASE")
         nullable = any(value.nullable for value in values)
-        return k.Case(of, tuple(zip(whens, values, strict=False)), values[-1], kind, nullable)
+        return k.TypedCase(of, tuple(zip(whens, values, strict=False)), values[-1], kind, nullable)
 
     def _branches(self, tree: t.Case) -> tuple[k.Node | None, list[k.Node]]:
         whens = [when for when, _ in tree.branches]
@@ -356,7 +358,9 @@ class _Checker:
                 node = self._node(first)
                 if node.kind != "text" and node != _UNTYPED_NULL:
                     raise self.error(f"{tree.name} takes text, and this is {self._words(node)}", first.at)
-                return k.Call(cast("k.Function", tree.name), (_convert(node, "text"),), "text", node.nullable)
+                return k.TypedCall(
+                    cast("k.Function", tree.name), (_convert(node, "text"),), "text", node.nullable
+                )
             case "length":
                 return self._length(first)
             case "coalesce":
@@ -364,26 +368,26 @@ class _Checker:
                 if all(node == _UNTYPED_NULL for node in nodes):
                     return _UNTYPED_NULL
                 kind, values = self._values(nodes, tree.at, "the arguments of coalesce")
-                return k.Call("coalesce", tuple(values), kind, all(value.nullable for value in values))
+                return k.TypedCall("coalesce", tuple(values), kind, all(value.nullable for value in values))
             case "round":
                 return self._round(tree)
             case "sqrt":
-                return k.Call(
+                return k.TypedCall(
                     "sqrt", (_convert(self._number(first, "sqrt"), "float"),), "float", nullable=True
                 )
             case "bitand":
                 left, right = (self._number(arg, "bitand") for arg in tree.args)
                 if "float" in (left.kind, right.kind):
                     raise self.error("bitand takes two ints", tree.at)
-                return k.Arith("&", left, right, "int", left.nullable or right.nullable)
+                return k.TypedArith("&", left, right, "int", left.nullable or right.nullable)
             case "abs":
                 node = self._number(first, "abs")
-                return k.Call("abs", (node,), node.kind, node.nullable or node.kind == "int")
+                return k.TypedCall("abs", (node,), node.kind, node.nullable or node.kind == "int")
             case name:
                 node = self._number(first, name)
                 if node.kind == "int":
                     return node
-                return k.Call(cast("k.Function", name), (node,), "int", nullable=True)
+                return k.TypedCall(cast("k.Function", name), (node,), "int", nullable=True)
 
     def _length(self, tree: t.Tree) -> k.Node:
         node = self._node(tree)
@@ -395,7 +399,7 @@ class _Checker:
             )
         # An array without dimensions has no first one to count.
         uncountable = isinstance(node, k.Column) and node.rank is None
-        return k.Call("length", (node,), "int", node.nullable or uncountable)
+        return k.TypedCall("length", (node,), "int", node.nullable or uncountable)
 
     def _round(self, tree: t.Call) -> k.Node:
         node = self._number(tree.args[0], "round")
@@ -411,7 +415,7 @@ class _Checker:
                     f"round keeps 0 to {MAX_DIGITS} digits, given as a number or parameter", given.at
                 )
             digits = cast("int", given.value)
-        return node if node.kind == "int" else k.Call("round", (node,), "float", node.nullable, digits)
+        return node if node.kind == "int" else k.TypedCall("round", (node,), "float", node.nullable, digits)
 
     def _words(self, node: k.Node) -> str:
         words = schema.KIND_WORDS[node.kind]

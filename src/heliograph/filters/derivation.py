@@ -196,9 +196,9 @@ def _path(column: k.Column) -> tuple[str, ...] | None:
 
 
 def _field_type(fmt: Format, path: tuple[str, ...]) -> ft.FieldType:
-    found: ft.FieldType = ft.Record(fmt)
+    found: ft.FieldType = ft.NestedEvent(fmt)
     for name in path:
-        assert isinstance(found, ft.Record), "the checker has walked it"
+        assert isinstance(found, ft.NestedEvent), "the checker has walked it"
         found = found.format.by_name[name].type
         found = found.item if isinstance(found, ft.Optional) else found
     return ft.Scalar(found.base) if isinstance(found, ft.Enum) else found

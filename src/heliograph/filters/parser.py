@@ -366,7 +366,7 @@ class _Parser:
         while step := self.take_symbol(".", "["):
             if step.text == ".":
                 at = t.At(self.here.column)
-                tree = self._made(t.Member(tree, self._member(), at))
+                tree = self._made(t.NestedField(tree, self._member(), at))
             else:
                 tree = self._elements(tree)
         return tree
@@ -416,4 +416,4 @@ def negated(tree: t.Tree, at: t.At) -> t.Tree:
 
 
 def _own_name(tree: t.Tree) -> str | None:
-    return tree.name if isinstance(tree, t.Name | t.Member) else None
+    return tree.name if isinstance(tree, t.Name | t.NestedField) else None

@@ -214,22 +214,22 @@ class Emitter:
         match node:
             case k.Const():
                 return str(node.value is wanted)
-            case k.Not():
+            case k.TypedNot():
                 return self._use(node.of, "false" if wanted else "true")
-            case k.And() | k.Or():
-                joint = " and " if isinstance(node, k.And) is wanted else " or "
+            case k.TypedAnd() | k.TypedOr():
+                joint = " and " if isinstance(node, k.TypedAnd) is wanted else " or "
                 return joint.join(
                     f"({self._use(item, 'true' if wanted else 'false')})" for item in node.items
                 )
-            case k.Compare():
+            case k.TypedCompare():
                 return self._compare(node.op if wanted else k.NEGATED[node.op], node.left, node.right)
-            case k.Between():
+            case k.TypedBetween():
                 return self._between(node, wanted=wanted)
-            case k.In():
+            case k.TypedIn():
                 return self._in(node, wanted=wanted)
-            case k.Like():
+            case k.TypedLike():
                 return self._like(node, wanted=wanted)
-            case k.IsNull():
+            case k.TypedIsNull():
                 if not node.of.nullable:
                     return str(not wanted)
                 return f"{self._use(node.of, 'raw')} {'is' if wanted else 'is not'} None"
@@ -251,13 +251,13 @@ class Emitter:
         body = f"{a} {_PYTHON_OPS[op]} {b}" + _nan_clause(op, nans, a_again, b_again)
         return " and ".join([*guards, f"({body})" if guards and "or" in body else body])
 
-    def _between(self, node: k.Between, *, wanted: bool) -> str:
+    def _between(self, node: k.TypedBetween, *, wanted: bool) -> str:
         if not (_is_plain(node.low) and _is_plain(node.high)):
             bounds = (
-                k.Compare(">=", node.of, node.low, node.of.nullable or node.low.nullable),
-                k.Compare("<=", node.of, node.high, node.of.nullable or node.high.nullable),
+                k.TypedCompare(">=", node.of, node.low, node.of.nullable or node.low.nullable),
+                k.TypedCompare("<=", node.of, node.high, node.of.nullable or node.high.nullable),
             )
-            return self._condition(k.And(bounds, node.nullable), wanted=wanted)
+            return self._condition(k.TypedAnd(bounds, node.nullable), wanted=wanted)
         forms = {_form_beside(bound) for bound in (node.low, node.high)}
         of = self._operand(node.of, "raw" if forms == {"raw"} else "value")
         guards, (value, _) = _guarded(of)
@@ -265,7 +265,7 @@ class Emitter:
         body = f"{low} <= {value} <= {high}"
         return " and ".join([*guards, body if wanted else f"not ({body})"])
 
-    def _in(self, node: k.In, *, wanted: bool) -> str:
+    def _in(self, node: k.TypedIn, *, wanted: bool) -> str:
         if node.has_null and not wanted:
             return "False"
         values = [value.value for value in node.values]
@@ -280,7 +280,7 @@ class Emitter:
             body = f"{value} not in {members}" + (f" and {again} == {again}" if nan else "")
         return " and ".join([*guards, f"({body})"])
 
-    def _like(self, node: k.Like, *, wanted: bool) -> str:
+    def _like(self, node: k.TypedLike, *, wanted: bool) -> str:
         guards, (value, _) = _guarded(self._operand(node.of))
         return " and ".join([*guards, f"{'' if wanted else 'not '}({self._like_test(node.segments, value)})"])
 
@@ -316,15 +316,15 @@ class Emitter:
                 return self._applied(node.of, lambda value: f"{value} * 1.0")
             case k.Convert():
                 return self._use(node.of, "value")
-            case k.Negate():
+            case k.TypedNegate():
                 if node.kind == "float":
                     return self._applied(node.of, lambda value: f"-{value}")
                 return self._applied(node.of, lambda value: self._in_range(f"-{value}"))
-            case k.Arith():
+            case k.TypedArith():
                 return self._arithmetic(node)
-            case k.Case():
+            case k.TypedCase():
                 return self._case(node)
-            case k.Call():
+            case k.TypedCall():
                 return self._function(node)
             case _:
                 return self._bool_value(node)
@@ -344,7 +344,7 @@ class Emitter:
             case _:
                 return self._use(node, "value")
 
-    def _arithmetic(self, node: k.Arith) -> str:
+    def _arithmetic(self, node: k.TypedArith) -> str:
         # One operand made a float is enough to make the result one.
         raw: Form = "raw" if node.kind == "float" else "value"
         left = self._operand(node.left, raw)
@@ -366,12 +366,12 @@ class Emitter:
         name = self._temporary()
         return f"({name} if {MIN_INT} <= ({name} := {text}) <= {MAX_INT} else None)"
 
-    def _case(self, node: k.Case) -> str:
+    def _case(self, node: k.TypedCase) -> str:
         parts = []
         for when, then in node.branches:
             condition = when
             if node.of is not None:
-                condition = k.Compare("=", node.of, when, node.of.nullable or when.nullable)
+                condition = k.TypedCompare("=", node.of, when, node.of.nullable or when.nullable)
             parts.append((self._use(condition, "true"), self._use(then, "value")))
         text = self._use(node.otherwise, "value")
         for start in reversed(range(0, len(parts), _MAX_BRANCHES)):
@@ -381,7 +381,7 @@ class Emitter:
             text = f"({''.join(f'{value} if {condition} else ' for condition, value in chunk)}{text})"
         return text
 
-    def _function(self, node: k.Call) -> str:
+    def _function(self, node: k.TypedCall) -> str:
         of = node.args[0]
         match node.name:
             case "coalesce":

@@ -35,19 +35,19 @@ def evaluate(node: k.Node, event: Any, header: Any = None) -> Any:
             return node.value
         case k.Column():
             return _column(node, event, header)
-        case k.IsNull():
+        case k.TypedIsNull():
             return evaluate(node.of, event, header) is None
-        case k.And() | k.Or():
+        case k.TypedAnd() | k.TypedOr():
             return _junction(node, event, header)
-        case k.Case():
+        case k.TypedCase():
             return _case(node, event, header)
-        case k.Call(name="coalesce"):
+        case k.TypedCall(name="coalesce"):
             values = (evaluate(arg, event, header) for arg in node.args)
             return next((value for value in values if value is not None), None)
-        case k.Between():
-            above = k.Compare(">=", node.of, node.low, node.nullable)
-            below = k.Compare("<=", node.of, node.high, node.nullable)
-            return evaluate(k.And((above, below), node.nullable), event, header)
+        case k.TypedBetween():
+            above = k.TypedCompare(">=", node.of, node.low, node.nullable)
+            below = k.TypedCompare("<=", node.of, node.high, node.nullable)
+            return evaluate(k.TypedAnd((above, below), node.nullable), event, header)
         case _:
             return _strict(node, event, header)
 
@@ -55,47 +55,47 @@ def evaluate(node: k.Node, event: Any, header: Any = None) -> Any:
 def _strict(node: k.Node, event: Any, header: Any) -> Any:
     """Operators that give NULL as soon as one operand is NULL."""
     match node:
-        case k.Convert() | k.Negate() | k.Not() | k.In() | k.Like():
+        case k.Convert() | k.TypedNegate() | k.TypedNot() | k.TypedIn() | k.TypedLike():
             operands = [evaluate(node.of, event, header)]
-        case k.Arith() | k.Compare():
+        case k.TypedArith() | k.TypedCompare():
             operands = [evaluate(node.left, event, header), evaluate(node.right, event, header)]
-        case k.Call():
+        case k.TypedCall():
             operands = [evaluate(arg, event, header) for arg in node.args]
         case _:
             raise AssertionError(node)
     if any(operand is None for operand in operands):
         return None
     match node:
-        case k.Not():
+        case k.TypedNot():
             return not operands[0]
         case k.Convert():
             return _convert(node.kind, operands[0])
-        case k.Negate():
+        case k.TypedNegate():
             return _integer(-operands[0]) if node.kind == "int" else -operands[0]
-        case k.Arith():
+        case k.TypedArith():
             return _arithmetic(node.op, node.kind, *operands)
-        case k.Compare():
+        case k.TypedCompare():
             return _holds(node.op, _order(*operands))
-        case k.In():
+        case k.TypedIn():
             found = any(_order(operands[0], value.value) == 0 for value in node.values)
             return found or (None if node.has_null else False)
-        case k.Like():
+        case k.TypedLike():
             return _like(operands[0], node.segments)
-        case k.Call():
+        case k.TypedCall():
             return _call(node.name, operands[0], node.digits)
 
 
-def _junction(node: k.And | k.Or, event: Any, header: Any) -> bool | None:
+def _junction(node: k.TypedAnd | k.TypedOr, event: Any, header: Any) -> bool | None:
     values = [evaluate(item, event, header) for item in node.items]
-    decisive = isinstance(node, k.Or)
+    decisive = isinstance(node, k.TypedOr)
     if decisive in values:
         return decisive
     return None if None in values else not decisive
 
 
-def _case(node: k.Case, event: Any, header: Any) -> Any:
+def _case(node: k.TypedCase, event: Any, header: Any) -> Any:
     for when, then in node.branches:
-        condition = when if node.of is None else k.Compare("=", node.of, when, nullable=True)
+        condition = when if node.of is None else k.TypedCompare("=", node.of, when, nullable=True)
         if evaluate(condition, event, header) is True:
             return evaluate(then, event, header)
     return evaluate(node.otherwise, event, header)

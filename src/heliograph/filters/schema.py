@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from heliograph.errors import ExpressionError
 from heliograph.errors.sentences import listed
-from heliograph.filters.typed import And, Column, Kind, Load, Step, columns
+from heliograph.filters.typed import Column, Kind, Load, Step, TypedAnd, columns
 from heliograph.model import field_types as ft
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def field(fmt: Format, name: str) -> PathStep:
 
 def member(place: PathStep, name: str, written: str) -> PathStep:
     """A field of the nested event that `place` holds."""
-    if not isinstance(place.type, ft.Record):
+    if not isinstance(place.type, ft.NestedEvent):
         raise NoSuchColumn(f"{written} is {describe(place.type)} and has no fields; only nested events have")
     return _field_of(place.type.format, name, place.steps, nullable=place.nullable)
 
@@ -248,7 +248,7 @@ def around_the_place(node: Node) -> tuple[Node | None, Node | None]:
     """
     early: list[Node] = []
     late: list[Node] = []
-    for item in node.items if isinstance(node, And) else (node,):
+    for item in node.items if isinstance(node, TypedAnd) else (node,):
         read = [str(column.steps[0].key) for column in columns(item) if column.header]
         (late if any(HEADER_FIELDS[name].of_place for name in read) else early).append(item)
     return _all_of(early), _all_of(late)
@@ -256,14 +256,14 @@ def around_the_place(node: Node) -> tuple[Node | None, Node | None]:
 
 def _all_of(items: list[Node]) -> Node | None:
     if len(items) > 1:
-        return And(tuple(items), any(item.nullable for item in items))
+        return TypedAnd(tuple(items), any(item.nullable for item in items))
     return items[0] if items else None
 
 
 def describe(kind: ft.FieldType) -> str:
     """A type in words."""
     match kind:
-        case ft.Record(format=fmt):
+        case ft.NestedEvent(format=fmt):
             return f"a nested event ({fmt.name})"
         case ft.Anything():
             return "schema-less data (hg.Any)"

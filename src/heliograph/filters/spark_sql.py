@@ -79,44 +79,44 @@ class _Writer:
                 return f"try_cast({self.text(node.of)} AS BIGINT)"
             case k.Convert():
                 return f"CAST({self.text(node.of)} AS {SQL_TYPES[node.kind]})"
-            case k.Negate(kind="int"):
+            case k.TypedNegate(kind="int"):
                 return f"try_subtract(0L, {self.text(node.of)})"
-            case k.Negate():
+            case k.TypedNegate():
                 return f"(- {self.text(node.of)})"
-            case k.Arith(op="&"):
+            case k.TypedArith(op="&"):
                 return f"({self.text(node.left)} & {self.text(node.right)})"
-            case k.Arith():
+            case k.TypedArith():
                 return f"{_TRY[node.op]}({self.text(node.left)}, {self.text(node.right)})"
-            case k.Case():
+            case k.TypedCase():
                 return self._case(node)
-            case k.Call():
+            case k.TypedCall():
                 return self._call(node)
             case _:
                 return f"({self._condition(node)})"
 
     def _condition(self, node: k.Node) -> str:
         match node:
-            case k.Compare():
+            case k.TypedCompare():
                 return f"{self.text(node.left)} {node.op} {self.text(node.right)}"
-            case k.Between():
+            case k.TypedBetween():
                 return f"{self.text(node.of)} BETWEEN {self.text(node.low)} AND {self.text(node.high)}"
-            case k.In():
+            case k.TypedIn():
                 values = [_constant(value) for value in node.values]
                 values += [_constant(k.Const(None, node.of.kind))] * node.has_null
                 return f"{self.text(node.of)} IN ({', '.join(values)})"
-            case k.Like():
+            case k.TypedLike():
                 return _like(self.text(node.of), node.segments)
-            case k.IsNull():
+            case k.TypedIsNull():
                 return f"{self.text(node.of)} IS NULL"
-            case k.Not():
+            case k.TypedNot():
                 return f"NOT {self.text(node.of)}"
-            case k.And() | k.Or():
-                joint = " AND " if isinstance(node, k.And) else " OR "
+            case k.TypedAnd() | k.TypedOr():
+                joint = " AND " if isinstance(node, k.TypedAnd) else " OR "
                 return joint.join(self.text(item) for item in node.items)
             case _:
                 raise AssertionError(node)
 
-    def _case(self, node: k.Case) -> str:
+    def _case(self, node: k.TypedCase) -> str:
         if node.of is None:
             return self._searched([(self.text(when), then) for when, then in node.branches], node)
 
@@ -125,11 +125,11 @@ class _Writer:
 
         return self._let(node.of, branches)
 
-    def _searched(self, branches: list[tuple[str, k.Node]], node: k.Case) -> str:
+    def _searched(self, branches: list[tuple[str, k.Node]], node: k.TypedCase) -> str:
         parts = "".join(f"WHEN {condition} THEN {self.text(then)} " for condition, then in branches)
         return f"(CASE {parts}ELSE {self.text(node.otherwise)} END)"
 
-    def _call(self, node: k.Call) -> str:
+    def _call(self, node: k.TypedCall) -> str:
         of = node.args[0]
         match node.name:
             case "coalesce":

@@ -80,7 +80,7 @@ class Name(msgspec.Struct, frozen=True, cache_hash=True):
     at: At = NOWHERE
 
 
-class Member(msgspec.Struct, frozen=True, cache_hash=True):
+class NestedField(msgspec.Struct, frozen=True, cache_hash=True):
     """A field of a nested event: `position.lat`."""
 
     of: Tree
@@ -196,7 +196,7 @@ Tree: TypeAlias = (
     Value
     | Param
     | Name
-    | Member
+    | NestedField
     | Element
     | Negate
     | Arith
@@ -271,7 +271,7 @@ def children(tree: Tree) -> tuple[Tree, ...]:
     match tree:
         case Value() | Param() | Name():
             return ()
-        case Member() | Negate() | IsNull() | Not():
+        case NestedField() | Negate() | IsNull() | Not():
             return (tree.of,)
         case Element():
             return (tree.of, tree.index)
@@ -292,6 +292,11 @@ def children(tree: Tree) -> tuple[Tree, ...]:
             return tuple(part for part in (tree.of, *parts, tree.otherwise) if part is not None)
 
 
+CLASS_IN_DATA: Final = {"Member": "NestedField"}
+"""Classes of nodes that have another name as data, which stations of earlier versions read."""
+_NAME_IN_DATA: Final = {cls: name for name, cls in CLASS_IN_DATA.items()}
+
+
 def to_data(tree: Any) -> Any:
     """A tree as nested lists: the name of each node's kind, then its fields but for the place."""
     if isinstance(tree, tuple):
@@ -299,4 +304,5 @@ def to_data(tree: Any) -> Any:
     if not hasattr(tree, "__struct_fields__"):
         return tree
     fields = [to_data(getattr(tree, name)) for name in tree.__struct_fields__ if name != "at"]
-    return [type(tree).__name__, *fields]
+    cls = type(tree).__name__
+    return [_NAME_IN_DATA.get(cls, cls), *fields]

@@ -110,7 +110,7 @@ class Convert(msgspec.Struct, frozen=True, cache_hash=True):
     nullable: bool
 
 
-class Negate(msgspec.Struct, frozen=True, cache_hash=True):
+class TypedNegate(msgspec.Struct, frozen=True, cache_hash=True):
     """`-x` on int or float."""
 
     of: Node
@@ -118,7 +118,7 @@ class Negate(msgspec.Struct, frozen=True, cache_hash=True):
     nullable: bool
 
 
-class Arith(msgspec.Struct, frozen=True, cache_hash=True):
+class TypedArith(msgspec.Struct, frozen=True, cache_hash=True):
     """Both operands are of `kind`. `/` is only on floats, `%` and `&` (`bitand`) only on ints."""
 
     op: Operation
@@ -128,7 +128,7 @@ class Arith(msgspec.Struct, frozen=True, cache_hash=True):
     nullable: bool
 
 
-class Compare(msgspec.Struct, frozen=True, cache_hash=True):
+class TypedCompare(msgspec.Struct, frozen=True, cache_hash=True):
     """Both operands are of one kind."""
 
     op: Comparison
@@ -138,7 +138,7 @@ class Compare(msgspec.Struct, frozen=True, cache_hash=True):
     kind: Literal["bool"] = "bool"
 
 
-class Between(msgspec.Struct, frozen=True, cache_hash=True):
+class TypedBetween(msgspec.Struct, frozen=True, cache_hash=True):
     """`of >= low AND of <= high`; all three are of one kind."""
 
     of: Node
@@ -148,7 +148,7 @@ class Between(msgspec.Struct, frozen=True, cache_hash=True):
     kind: Literal["bool"] = "bool"
 
 
-class In(msgspec.Struct, frozen=True, cache_hash=True):
+class TypedIn(msgspec.Struct, frozen=True, cache_hash=True):
     """`values` are of the kind of `of` and not NULL; `has_null` says that NULL stood in the list too."""
 
     of: Node
@@ -158,7 +158,7 @@ class In(msgspec.Struct, frozen=True, cache_hash=True):
     kind: Literal["bool"] = "bool"
 
 
-class Like(msgspec.Struct, frozen=True, cache_hash=True):
+class TypedLike(msgspec.Struct, frozen=True, cache_hash=True):
     """`segments` are what stands between the `%`; None in a segment is `_`, any one character.
 
     One segment means no `%` at all: the whole text must match it.
@@ -170,7 +170,7 @@ class Like(msgspec.Struct, frozen=True, cache_hash=True):
     kind: Literal["bool"] = "bool"
 
 
-class IsNull(msgspec.Struct, frozen=True, cache_hash=True):
+class TypedIsNull(msgspec.Struct, frozen=True, cache_hash=True):
     """Never NULL itself."""
 
     of: Node
@@ -178,7 +178,7 @@ class IsNull(msgspec.Struct, frozen=True, cache_hash=True):
     nullable: Literal[False] = False
 
 
-class Not(msgspec.Struct, frozen=True, cache_hash=True):
+class TypedNot(msgspec.Struct, frozen=True, cache_hash=True):
     """NULL stays NULL."""
 
     of: Node
@@ -186,7 +186,7 @@ class Not(msgspec.Struct, frozen=True, cache_hash=True):
     kind: Literal["bool"] = "bool"
 
 
-class And(msgspec.Struct, frozen=True, cache_hash=True):
+class TypedAnd(msgspec.Struct, frozen=True, cache_hash=True):
     """FALSE when any item is, else NULL when any is, else TRUE. At least two items."""
 
     items: tuple[Node, ...]
@@ -194,7 +194,7 @@ class And(msgspec.Struct, frozen=True, cache_hash=True):
     kind: Literal["bool"] = "bool"
 
 
-class Or(msgspec.Struct, frozen=True, cache_hash=True):
+class TypedOr(msgspec.Struct, frozen=True, cache_hash=True):
     """TRUE when any item is, else NULL when any is, else FALSE. At least two items."""
 
     items: tuple[Node, ...]
@@ -202,7 +202,7 @@ class Or(msgspec.Struct, frozen=True, cache_hash=True):
     kind: Literal["bool"] = "bool"
 
 
-class Case(msgspec.Struct, frozen=True, cache_hash=True):
+class TypedCase(msgspec.Struct, frozen=True, cache_hash=True):
     """The value of the first branch that applies, else `otherwise`; all values are of `kind`.
 
     Without `of`, a branch applies when its condition is TRUE; with it, when its value equals `of`.
@@ -215,7 +215,7 @@ class Case(msgspec.Struct, frozen=True, cache_hash=True):
     nullable: bool
 
 
-class Call(msgspec.Struct, frozen=True, cache_hash=True):
+class TypedCall(msgspec.Struct, frozen=True, cache_hash=True):
     """One of the fixed functions. `digits` belongs to `round`."""
 
     name: Function
@@ -229,18 +229,18 @@ Node: TypeAlias = (
     Const
     | Column
     | Convert
-    | Negate
-    | Arith
-    | Compare
-    | Between
-    | In
-    | Like
-    | IsNull
-    | Not
-    | And
-    | Or
-    | Case
-    | Call
+    | TypedNegate
+    | TypedArith
+    | TypedCompare
+    | TypedBetween
+    | TypedIn
+    | TypedLike
+    | TypedIsNull
+    | TypedNot
+    | TypedAnd
+    | TypedOr
+    | TypedCase
+    | TypedCall
 )
 
 
@@ -289,7 +289,7 @@ def conjuncts(node: Node) -> tuple[tuple[Predicate, ...], tuple[Node, ...]]:
     """A condition as (simple predicates, everything else): it is TRUE exactly when all of both are TRUE."""
     predicates: list[Predicate] = []
     rest: list[Node] = []
-    for item in node.items if isinstance(node, And) else (node,):
+    for item in node.items if isinstance(node, TypedAnd) else (node,):
         found = _predicates(item)
         predicates.extend(found)
         if not found:
@@ -304,42 +304,42 @@ NEGATED: dict[Comparison, Comparison] = {"=": "<>", "<>": "=", "<": ">=", "<=": 
 
 def _predicates(node: Node) -> tuple[Predicate, ...]:
     match node:
-        case Not(of=Not(of=inner)):
+        case TypedNot(of=TypedNot(of=inner)):
             return _predicates(inner)
-        case Compare() | Not(of=Compare()):
+        case TypedCompare() | TypedNot(of=TypedCompare()):
             return _comparison(node)
-        case Between(of=Column() as column, low=Const() as low, high=Const() as high):
+        case TypedBetween(of=Column() as column, low=Const() as low, high=Const() as high):
             if low.value is None or high.value is None:
                 return ()
-            floor = Compare(">=", column, low, node.nullable)
-            ceiling = Compare("<=", column, high, node.nullable)
+            floor = TypedCompare(">=", column, low, node.nullable)
+            ceiling = TypedCompare("<=", column, high, node.nullable)
             return (
                 Predicate(column, ">=", low.value, (), floor),
                 Predicate(column, "<=", high.value, (), ceiling),
             )
-        case In(of=Column() as column):
+        case TypedIn(of=Column() as column):
             return (Predicate(column, "in", None, tuple(v.value for v in node.values), node),)
-        case Not(of=In(of=Column() as column, has_null=False) as within):
+        case TypedNot(of=TypedIn(of=Column() as column, has_null=False) as within):
             return (Predicate(column, "not in", None, tuple(v.value for v in within.values), node),)
-        case IsNull(of=Column() as column):
+        case TypedIsNull(of=Column() as column):
             return (Predicate(column, "is null", None, (), node),)
-        case Not(of=IsNull(of=Column() as column)):
+        case TypedNot(of=TypedIsNull(of=Column() as column)):
             return (Predicate(column, "is not null", None, (), node),)
-        case Like(of=Column() as column, segments=((_, *_) as first, ())) if None not in first:
+        case TypedLike(of=Column() as column, segments=((_, *_) as first, ())) if None not in first:
             prefix = "".join(part for part in first if part is not None)
             return (Predicate(column, "prefix", prefix, (), node),)
         case Column(kind="bool"):
             return (Predicate(node, "=", True, (), node),)
-        case Not(of=Column(kind="bool") as column):
+        case TypedNot(of=Column(kind="bool") as column):
             return (Predicate(column, "=", False, (), node),)
         case _:
             return ()
 
 
 def _comparison(node: Node) -> tuple[Predicate, ...]:
-    negated = isinstance(node, Not)
-    compare = node.of if isinstance(node, Not) else node
-    assert isinstance(compare, Compare)
+    negated = isinstance(node, TypedNot)
+    compare = node.of if isinstance(node, TypedNot) else node
+    assert isinstance(compare, TypedCompare)
     match compare.left, compare.right:
         case Column() as column, Const(value=value):
             op = compare.op
@@ -360,17 +360,17 @@ def columns(node: Node) -> tuple[Column, ...]:
         match ahead.pop():
             case Column() as column:
                 found[column] = None
-            case Convert() | Negate() | In() | Like() | IsNull() | Not() as one:
+            case Convert() | TypedNegate() | TypedIn() | TypedLike() | TypedIsNull() | TypedNot() as one:
                 ahead.append(one.of)
-            case Arith() | Compare() as two:
+            case TypedArith() | TypedCompare() as two:
                 ahead += [two.right, two.left]
-            case Between() as three:
+            case TypedBetween() as three:
                 ahead += [three.high, three.low, three.of]
-            case And() | Or() as many:
+            case TypedAnd() | TypedOr() as many:
                 ahead += reversed(many.items)
-            case Call() as call:
+            case TypedCall() as call:
                 ahead += reversed(call.args)
-            case Case() as case:
+            case TypedCase() as case:
                 parts = [part for branch in case.branches for part in branch]
                 ahead += reversed([*([] if case.of is None else [case.of]), *parts, case.otherwise])
             case Const():

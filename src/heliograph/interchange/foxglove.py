@@ -24,7 +24,7 @@ from heliograph.channel.names import pattern_regex
 from heliograph.errors import HeliographError, MissingExtra, NotPossible
 from heliograph.interchange.json_schema import schema_of
 from heliograph.model.event import info_of
-from heliograph.runtime.endpoints import Endpoint
+from heliograph.runtime.endpoints import EndpointAddress
 from heliograph.web.tail import Tails
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class FoxgloveServer:
         self, station: Station, patterns: Sequence[str] = ("**",), host: str = "127.0.0.1", port: int = PORT
     ) -> None:
         self._foxglove = _library()
-        if not Endpoint("tcp", host, port).is_loopback:
+        if not EndpointAddress("tcp", host, port).is_loopback:
             raise NotPossible(
                 f"foxglove at {host}", "its protocol has no password: give a loopback address, and use ssh -L"
             )

@@ -56,7 +56,7 @@ def _field(kind: ft.FieldType) -> dict[str, Any]:
             return {"anyOf": [_field(item), {"type": "null"}]}
         case ft.Enum():
             return {"title": kind.name, "enum": [value for _, value in kind.members]}
-        case ft.Record(fmt):
+        case ft.NestedEvent(fmt):
             return _record(fmt)
         case ft.List(item, length):
             count = {} if length is None else {"minItems": length, "maxItems": length}

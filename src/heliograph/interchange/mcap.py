@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from heliograph.channel.channel import Channel
-    from heliograph.history_rows import History
+    from heliograph.history_rows import HistoryRows
     from heliograph.model.event import Event
     from heliograph.station import Station
 
@@ -48,7 +48,7 @@ _SCALARS: Final = {"integer": "i64", "number": "f64", "string": "str", "boolean"
 _NO_NAME: Final = re.compile(r"[\s.*\x00-\x1f/\\]+")
 
 
-def write(history: History, channel: str, file: Path) -> int:
+def write(history: HistoryRows, channel: str, file: Path) -> int:
     """Write the events of a history into a new file; returns how many."""
     writer_module = _module("mcap.writer", "an export to MCAP")
     topics: dict[bytes, int] = {}

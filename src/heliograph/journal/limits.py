@@ -7,11 +7,11 @@ from math import inf
 from typing import Annotated, Final
 
 from heliograph.errors import InvalidQoS
-from heliograph.runtime.declared_options import Option, Range, refusals, rows_of, seconds, whole
+from heliograph.runtime.declared_options import NumberRange, Option, refusals, rows_of, seconds, whole
 from heliograph.runtime.option_names import names_options
 
 DAY: Final = 86_400.0
-_BYTES: Final = Range(0, inf, "bytes", whole=True)
+_BYTES: Final = NumberRange(0, inf, "bytes", whole=True)
 _SECONDS: Final = seconds(0, inf)
 
 

@@ -81,6 +81,7 @@ class Keeping:
         station_seq: numbers the events that the station takes in.
         note: `FOR_A_MOMENT` for a caller that will call `take_in` and let go again.
         owner: the holder of this station's consumer and supplier leases.
+        standby: seconds for which a folder that another station has is waited for.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class Keeping:
         *,
         limits_said: Callable[[str], dict[str, Any]] = lambda _: {},
         store: Store | None = None,
+        standby: float = 0.0,
     ) -> None:
         assert ports.disk is not None
         self._ports = ports
@@ -102,7 +104,7 @@ class Keeping:
         self._owner = owner
         self._disk = ports.disk
         self._inbox = InboxFolder(ports)
-        self._lock = self._locked(note)
+        self._lock = self._locked(note, standby)
         try:
             self.partition = own_partition(self._disk, ports.random)
             make_folder(self._disk, CHANNELS)
@@ -337,8 +339,8 @@ class Keeping:
                 )
             self._bell.wait(pause)
 
-    def _locked(self, note: str) -> FileLock:
-        """The lock of the folder, waiting for a holder that has it for a moment only.
+    def _locked(self, note: str, standby: float) -> FileLock:
+        """The lock of the folder, waiting for a holder that has it for a moment only, or as a standby does.
 
         The new holder may not have said so yet; what is read there may be of the one before.
         """
@@ -348,7 +350,7 @@ class Keeping:
                 return self._disk.lock("lock", note=note)
             except FileLocked as locked:
                 limit = MOMENT_SECONDS if FOR_A_MOMENT in locked.holder else SETTLE_SECONDS
-                if waited >= limit or note == FOR_A_MOMENT:
+                if waited >= max(limit, standby) or note == FOR_A_MOMENT:
                     folder = str(getattr(self._disk, "folder", "data"))
                     raise FolderInUse(folder, locked.holder) from locked
             self._ports.tasks.sleep(LOOK_SECONDS)

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
-from heliograph.channel.publish.batch import OutgoingBatch
+from heliograph.channel.batch import OutgoingBatch
 from heliograph.channel.publish.store_sink import NOTHING
 from heliograph.codec import decoder, encoder
 from heliograph.errors import (

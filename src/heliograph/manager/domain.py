@@ -58,7 +58,7 @@ class Keepers(Protocol):
         ...
 
 
-class Found(msgspec.Struct, frozen=True):
+class FoundChannel(msgspec.Struct, frozen=True):
     """A managed channel, and the partition that its keeper has of it."""
 
     managed: Managed
@@ -230,8 +230,8 @@ class DomainManager:
 
     # Inside
 
-    def _found(self, name: str) -> Found:
-        return msgspec.convert(self._keepers.call(name, "find", {}), Found)
+    def _found(self, name: str) -> FoundChannel:
+        return msgspec.convert(self._keepers.call(name, "find", {}), FoundChannel)
 
     def _open(self, name: str, *types: type[Any]) -> Channel[Any]:
         if types:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 from weakref import WeakSet
 
 from heliograph.channel.names import check_channel, pattern_regex
-from heliograph.channel.receive.options import check_name
+from heliograph.channel.selection import check_name
 from heliograph.delivery.records import RESERVED
 from heliograph.errors import (
     BadJournalFile,
@@ -43,6 +43,7 @@ from heliograph.errors.sentences import listed
 from heliograph.journal.format.channel_config import sync_name
 from heliograph.journal.names import ACTIVITY, GROUP_PLACE
 from heliograph.journal.store import READ_ROWS, JournalStore
+from heliograph.manager.fence import ManagerFence
 from heliograph.manager.member import Member, insist_on_access
 from heliograph.manager.roster import Activity, Roster
 from heliograph.model.event import Event
@@ -114,7 +115,9 @@ class Manager:
             raise NotPossible(
                 ACTIVITY, f"is configured with ack={level!r}: who is in a channel must be synced"
             )
+        assert ports.disk is not None
         self._roster = self._folded()
+        self._fence = ManagerFence(ports.disk, self._roster.term)
         self._unsettled = False
         """Whether a call was cut off, so that its record may be in the log and not in the roster."""
         self._types: dict[str, tuple[type[Any], ...]] = {}
@@ -171,8 +174,8 @@ class Manager:
             if self._opened(name) is not None:
                 raise NameAlreadyUsed(name)
             channel: Channel[T] = self._open_channel(name, *types, qos=qos)
+            assert self._ports.disk is not None
             try:
-                assert self._ports.disk is not None
                 _store_of(channel).settle()  # before the record: it is to be opened as it is now
                 sync_name(self._ports.disk, name)
                 self._begin(channel, owner, access, lease, about)
@@ -295,6 +298,16 @@ class Manager:
     def partition(self) -> str:
         """The partition that this station keeps of each of its channels."""
         return _store_of(self._activity).partition
+
+    @property
+    def term(self) -> int:
+        """Counts the managers that this folder has had: one that was succeeded records nothing any more."""
+        return self._fence.term
+
+    def check_term(self, later: int = 0) -> None:
+        """ManagerFenced when a later manager has begun on this folder, as somebody may have heard."""
+        self._fence.hear(later)
+        self._fence.check()
 
     @property
     def has_leases(self) -> bool:
@@ -482,6 +495,7 @@ class Manager:
         """Around whatever is asked for. In the child of a fork, no lock can be trusted."""
         self._check_usable()
         with ExitStack() as unlocked, self._lock:
+            self._fence.check()
             if self._unsettled:
                 self._settle(unlocked)
             for name in tuple(self._unnoted):
@@ -602,6 +616,8 @@ class Manager:
 
     def _keep(self, record: Activity) -> None:
         """Make a record durable, then do what it says. Under the lock."""
+        self._fence.check()
+        record.term = self.term
         try:
             self._activity.push(record)
             self._roster.apply(record)

@@ -58,6 +58,8 @@ class Activity(Event, name="helio.activity"):
     """Likewise: a map of texts."""
     members_only: bool = False
     """Likewise: whether linked stations push and consume in it as members only."""
+    term: int = 0
+    """Of the manager that wrote it: counts the managers of a folder; 0: of before there were terms."""
 
 
 class Membership(msgspec.Struct, frozen=True):
@@ -131,6 +133,8 @@ class Roster:
         self._former: set[str] = set()
         self._left: dict[str, set[str]] = {}
         self._number = used
+        self.term = 0
+        """The latest that a record has."""
         for record in log:
             self.apply(record)
 
@@ -246,8 +250,14 @@ class Roster:
     # What was
 
     def apply(self, record: Activity) -> None:
-        """Change what a record says. One that does not fit, which no manager writes, changes nothing."""
+        """Change what a record says. One that does not fit, which no manager writes, changes nothing.
+
+        Neither does one of a manager that had been succeeded by then.
+        """
         self._number = max(self._number, record.number)
+        if record.term < self.term:
+            return
+        self.term = record.term
         name, found = record.channel, self._channels.get(record.channel)
         if record.kind == "created":
             if found is None:

@@ -167,7 +167,7 @@ def _plain_class(cls: type, path: str) -> ft.FieldType:
         return ft.Scalar(_PLAIN[cls])
     info = cls.__dict__.get("__event_info__")
     if info is not None:
-        return ft.Record(info.format)
+        return ft.NestedEvent(info.format)
     if issubclass(cls, enum.Enum):
         return _enum(cls, path)
     if cls is list:

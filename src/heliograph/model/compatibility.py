@@ -49,7 +49,7 @@ class Widening(NamedTuple):
     reader: str
 
 
-class Comparison(msgspec.Struct, frozen=True):
+class FormatComparison(msgspec.Struct, frozen=True):
     """How events of one format arrive in another. Fields are named by path, such as `$.position.lat`."""
 
     problems: tuple[str, ...]
@@ -88,12 +88,14 @@ def compare(
     *,
     has_default: Collection[str] | None = None,
     missing: MissingPolicy = "default",
-) -> Comparison:
+) -> FormatComparison:
     """What becomes of each field when events of `writer` are read as `reader`; arguments as in `check`."""
     walk = _Walk(frozenset(has_default or ()), missing)
     walk.keys(writer, reader)
     walk.records(writer, reader, ROOT, "")
-    return Comparison(tuple(walk.problems), tuple(walk.ignored), tuple(walk.defaulted), tuple(walk.widened))
+    return FormatComparison(
+        tuple(walk.problems), tuple(walk.ignored), tuple(walk.defaulted), tuple(walk.widened)
+    )
 
 
 def go_together(one: Format, other: Format) -> bool:
@@ -211,7 +213,7 @@ class _Walk:
             return
         wider = takes_none and not (may_send_none or isinstance(sent, ft.Anything))
         match sent, wanted:
-            case ft.Record(), ft.Record():
+            case ft.NestedEvent(), ft.NestedEvent():
                 self.records(sent.format, wanted.format, path, f"{dotted}.")
             case ft.List(), ft.List():
                 if wanted.length not in (None, sent.length):

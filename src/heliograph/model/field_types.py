@@ -8,7 +8,7 @@ annotations; codec, filters and columns are made from these.
     date uuid                                                          Scalar
     Optional(item)                                                     the value or None
     Enum(name, base, members)                                          named values of i64 or str
-    Record(format)                                                     a nested event
+    NestedEvent(format)                                                a nested event
     List(item, length)                                                 length None: any
     Array(item, shape)                                                 numpy; None: any dimension or shape
     Anything()                                                         schema-less nested data (`hg.Any`)
@@ -85,7 +85,7 @@ class Enum(msgspec.Struct, frozen=True, dict=True):
         return frozenset(value for _, value in self.members)
 
 
-class Record(msgspec.Struct, frozen=True):
+class NestedEvent(msgspec.Struct, frozen=True):
     """A nested event."""
 
     format: Format
@@ -147,7 +147,7 @@ class Anything(msgspec.Struct, frozen=True):
         return "any"
 
 
-FieldType: TypeAlias = Union["Scalar", "Optional", "Enum", "Record", "List", "Array", "Anything"]
+FieldType: TypeAlias = Union["Scalar", "Optional", "Enum", "NestedEvent", "List", "Array", "Anything"]
 
 
 def fits_any(kind: FieldType) -> bool:
@@ -155,7 +155,7 @@ def fits_any(kind: FieldType) -> bool:
     match kind:
         case Optional(item=item) | List(item=item):
             return fits_any(item)
-        case Record(format=fmt):
+        case NestedEvent(format=fmt):
             return all(fits_any(field.type) for field in fmt.fields)
         case Scalar(name=name):
             return name not in ("date", "uuid")
@@ -168,7 +168,7 @@ def holds(kind: FieldType, wanted: type) -> bool:
     match kind:
         case Optional(item=item) | List(item=item):
             return isinstance(kind, wanted) or holds(item, wanted)
-        case Record(format=fmt):
+        case NestedEvent(format=fmt):
             return isinstance(kind, wanted) or any(holds(field.type, wanted) for field in fmt.fields)
         case _:
             return isinstance(kind, wanted)

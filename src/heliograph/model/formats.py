@@ -170,7 +170,7 @@ def _count(kind: ft.FieldType) -> int:
     match kind:
         case ft.Optional(item=item) | ft.List(item=item):
             return _count(item)
-        case ft.Record(format=fmt):
+        case ft.NestedEvent(format=fmt):
             return 1 + fmt.count_all
         case _:
             return 1
@@ -204,7 +204,7 @@ def _describe_type(kind: ft.FieldType) -> Any:
             return ["optional", _describe_type(item)]
         case ft.Enum():
             return ["enum", kind.name, kind.base, [list(member) for member in kind.members]]
-        case ft.Record():
+        case ft.NestedEvent():
             return ["record", *_describe_format(kind.format)]
         case ft.List():
             return ["list", _describe_type(kind.item), kind.length]
@@ -287,7 +287,7 @@ def _read_type(kind: Any, path: str, depth: int) -> ft.FieldType:
         case ["enum", str(name), "i64" | "str" as base, list(members)]:
             return checked_enum(name, cast("Literal['i64', 'str']", base), members, path)
         case ["record", *parts]:
-            return ft.Record(_read_format(parts, path, depth - 1))
+            return ft.NestedEvent(_read_format(parts, path, depth - 1))
         case ["list", item, None | int() as length] if length is None or is_dimension(length):
             return ft.List(_read_type(item, f"{path}[]", depth - 1), length)
         case ["array", str(item), None | list() as shape] if item in ft.ARRAY_ITEMS:

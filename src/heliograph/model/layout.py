@@ -65,7 +65,7 @@ def size_and_align(kind: ft.FieldType, path: str, byte_order: ByteOrder) -> tupl
         case ft.Optional(item=item):
             size, align = size_and_align(item, path, byte_order)
             return align + size, align
-        case ft.Record(format=fmt):
+        case ft.NestedEvent(format=fmt):
             if fmt.body != "native" or fmt.byte_order != byte_order:
                 raise FormatError(
                     f"a native record can hold only native records in its own byte order, "

@@ -1,6 +1,6 @@
 """Rates of a station's channels over time, made of snapshots: a pure window of counters.
 
-    window = Window()
+    window = RateWindow()
     window.add(station.snapshot())          about once a second, while somebody looks
     window.rates()["air.tracks"].pushed     events per second, over the last two snapshots
     window.series("air.tracks")             for charts
@@ -59,7 +59,7 @@ class _Point(msgspec.Struct, frozen=True):
     channels: dict[str, _Counters]
 
 
-class Window:
+class RateWindow:
     """The last minutes of one station."""
 
     def __init__(self, longest: int = LONGEST) -> None:

@@ -221,7 +221,7 @@ class StationSnapshot(msgspec.Struct, frozen=True):
         return next((one for one in self.channels if one.name == name), None)
 
 
-class Station(msgspec.Struct, frozen=True):
+class StationParts(msgspec.Struct, frozen=True):
     """What a snapshot is taken of: the parts of a station that know the numbers."""
 
     id: int
@@ -236,7 +236,7 @@ class Station(msgspec.Struct, frozen=True):
     stalls: Callable[[], dict[str, int]]
 
 
-def take(station: Station, only: str | None = None) -> StationSnapshot:
+def take(station: StationParts, only: str | None = None) -> StationSnapshot:
     """The snapshot of a station, of one channel if it is named."""
     ports = station.ports
     channels = [one for one in station.channels() if only is None or one.name == only]
@@ -267,7 +267,7 @@ def take(station: Station, only: str | None = None) -> StationSnapshot:
     )
 
 
-def answer_others(station: Station) -> None:
+def answer_others(station: StationParts) -> None:
     """Tell other stations of the domain when they ask."""
     assert station.mesh is not None
     tasks = station.ports.tasks

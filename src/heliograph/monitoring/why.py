@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from heliograph.channel.explain import Why, steps_of
-from heliograph.channel.history.positions import NOW
 from heliograph.channel.receive.subscription import QueuedReceiver
-from heliograph.channel.routing.conditions import Condition, for_source
+from heliograph.channel.routing.conditions import ReceiverCondition, for_source
+from heliograph.channel.selection import NOW
 from heliograph.delivery.records import DELIVERIES, DeliveryRecord
 from heliograph.errors import HeliographError, NotPossible, QueryFailed
 from heliograph.filters import tree as t
@@ -53,7 +53,7 @@ READ_LIMIT: Final = 5.0
 """Seconds that a history has to bring the event."""
 
 
-class Found(NamedTuple):
+class FoundEvent(NamedTuple):
     """An event in question; one that was never pushed has no header of its own."""
 
     event: Event
@@ -61,7 +61,7 @@ class Found(NamedTuple):
     is_pushed: bool
 
 
-class Question(msgspec.Struct, frozen=True):
+class WhyQuestion(msgspec.Struct, frozen=True):
     """What one station asks another."""
 
     channel: str
@@ -96,10 +96,10 @@ def why(channel: Channel[Any], event: Any, receiver: str) -> Why:
     return channel.why(event, receiver)
 
 
-def find(channel: Channel[Any], asked: Any) -> Found:
+def find(channel: Channel[Any], asked: Any) -> FoundEvent:
     """The event that is meant by an offset, "partition:offset", an id, a header, an event or its JSON."""
     if isinstance(asked, Event):
-        return Found(asked, channel.next_header(asked), is_pushed=False)
+        return FoundEvent(asked, channel.next_header(asked), is_pushed=False)
     if isinstance(asked, str) and asked.lstrip().startswith("{"):
         return find(channel, _from_json(channel, asked))
     if isinstance(asked, Header):
@@ -112,7 +112,7 @@ def find(channel: Channel[Any], asked: Any) -> Found:
     start, until, where = _position(channel, asked)
     with channel.consumer(start=start, until=until, where=where) as consumer:
         for delivery in consumer.deliveries(READ_LIMIT):
-            return Found(delivery.event, delivery.header, is_pushed=True)
+            return FoundEvent(delivery.event, delivery.header, is_pushed=True)
     raise NotPossible(channel.name, f"there is no event {asked!s:.60} in its history")
 
 
@@ -151,7 +151,9 @@ def _from_json(channel: Channel[Any], text: str) -> Event:
 class Asker:
     """Answers for the receivers of one station, and asks the others about theirs."""
 
-    def __init__(self, station: snapshot.Station, find_channel: Callable[[str], Channel[Any] | None]) -> None:
+    def __init__(
+        self, station: snapshot.StationParts, find_channel: Callable[[str], Channel[Any] | None]
+    ) -> None:
         self._station = station
         self._channel = find_channel
         self.records = DeliveryRing()
@@ -183,7 +185,7 @@ class Asker:
             names |= set(told.receivers)
         return msgspec.structs.replace(told, station="", **_nobody(receiver, sorted(names)))
 
-    def all_of(self, channel: Channel[Any], asked: Any) -> tuple[Found, list[Why]]:
+    def all_of(self, channel: Channel[Any], asked: Any) -> tuple[FoundEvent, list[Why]]:
         """The answers for every receiver of a channel, in all stations; see `helio trace`."""
         self.listen()
         found = find(channel, asked)
@@ -196,7 +198,7 @@ class Asker:
                     answers.append(answer)
         return found, answers
 
-    def _elsewhere(self, channel: Channel[Any], found: Found, receiver: str) -> Iterator[Why]:
+    def _elsewhere(self, channel: Channel[Any], found: FoundEvent, receiver: str) -> Iterator[Why]:
         """What other stations say that have the channel."""
         for station in self._others(channel):
             told = self._ask(station, channel, found, receiver)
@@ -211,7 +213,7 @@ class Asker:
             if any(state.name == channel.name for state in other.channels)
         ]
 
-    def _ask(self, station: int, channel: Channel[Any], found: Found, receiver: str) -> Why | None:
+    def _ask(self, station: int, channel: Channel[Any], found: FoundEvent, receiver: str) -> Why | None:
         """What another station says; None when it does not answer."""
         body = found.event.to_json()
         if len(body) > MAX_EVENT:
@@ -219,7 +221,7 @@ class Asker:
                 channel.name, f"its event has {len(body)} bytes; stations ask each other up to {MAX_EVENT}"
             )
         name = info_of(type(found.event)).name
-        question = Question(channel.name, receiver, name, body, found.header, found.is_pushed)
+        question = WhyQuestion(channel.name, receiver, name, body, found.header, found.is_pushed)
         assert self._station.mesh is not None
         with suppress(QueryFailed):
             told = self._station.mesh.ask(station, snapshot.WHY, question, snapshot.ASK_LIMIT)
@@ -228,7 +230,7 @@ class Asker:
 
     def asked(self, _: int, body: msgspec.Raw, reply: Callable[[Any], None]) -> None:
         """Answer another station; see `heliograph.links.session.rpc`."""
-        question = msgspec.msgpack.decode(body, type=Question)
+        question = msgspec.msgpack.decode(body, type=WhyQuestion)
 
         def answer() -> None:
             try:
@@ -238,22 +240,22 @@ class Asker:
 
         self._station.ports.tasks.spawn_soon("says why", answer)
 
-    def _answer(self, question: Question) -> Why:
+    def _answer(self, question: WhyQuestion) -> Why:
         channel = self._channel(question.channel)
         if channel is None:
             raise NotPossible(question.channel, "is not open in this station")
         self.listen()
         for cls in channel.types:
             if info_of(cls).name == question.type:
-                found = Found(cls.from_json(question.event), question.header, question.is_pushed)
+                found = FoundEvent(cls.from_json(question.event), question.header, question.is_pushed)
                 return self.here(channel, found, question.receiver)
         carried = f"this station has the channel with {', '.join(channel.type_names)}"
         return self._sayer(channel, question)("not wanted", "lookup", f"{carried}, not with {question.type}")
 
-    def here(self, channel: Channel[Any], found: Found, name: str) -> Why:
+    def here(self, channel: Channel[Any], found: FoundEvent, name: str) -> Why:
         """The answer for a receiver of this station."""
         event, header, is_pushed = found
-        say = self._sayer(channel, Question(channel.name, name, "", b"", header, is_pushed))
+        say = self._sayer(channel, WhyQuestion(channel.name, name, "", b"", header, is_pushed))
         receivers = {one.name: one for one in channel.neighbours.local_receivers()}
         receiver = receivers.get(name) or receivers.get(f"group {name}")
         for record in self.records.outcomes(channel.name, header) if is_pushed else ():
@@ -280,7 +282,7 @@ class Asker:
             )
         return _of_cursor(channel, header, name, say) or _queued(receiver, header, say)
 
-    def _sayer(self, channel: Channel[Any], about: Question) -> Callable[..., Why]:
+    def _sayer(self, channel: Channel[Any], about: WhyQuestion) -> Callable[..., Why]:
         """Makes answers about one event and receiver."""
         label = self._station.name or f"{self._station.id:016x}"
         event = str(about.header.id) if about.is_pushed else ""
@@ -335,11 +337,11 @@ def _stopped(receiver: Receiver, event: Event, header: Header, say: Callable[...
 def deciding(receiver: Receiver, event: Event, header: Header) -> tuple[str, dict[str, str]]:
     """The part of a receiver's filter that is not true, and what it reads."""
     condition = for_source(receiver.selection.conditions[type(event)], header.supplier)
-    checked = condition.checked if isinstance(condition, Condition) else None
+    checked = condition.checked if isinstance(condition, ReceiverCondition) else None
     if checked is None:
         return "its filter", {}
     node, text = checked.node, checked.text
-    if isinstance(node, k.And):
+    if isinstance(node, k.TypedAnd):
         written = _parts(receiver.selection.tree, len(node.items))
         for number, item in enumerate(node.items):
             if evaluate(item, event, header) is not True:

@@ -36,7 +36,7 @@ FEW: Final = 64
 """Instants to wake at that nobody waits for any more, of which no notice is taken."""
 
 
-class Found(NamedTuple):
+class Occurrence(NamedTuple):
     """One occurrence of a pattern: from when to when, and what it is made of, by name."""
 
     first: int
@@ -204,7 +204,7 @@ def _as_key(value: Hashable) -> Hashable:
     return value if value == value else math.nan  # noqa: PLR0124 - only NaN differs from itself
 
 
-def _match(key: Hashable, at: int, found: Found) -> Match:
+def _match(key: Hashable, at: int, found: Occurrence) -> Match:
     return Match(key, at, found.values, found.missing)
 
 
@@ -221,9 +221,9 @@ class _Finder(Protocol):
         """Whether nothing would be lost by forgetting it."""
         ...
 
-    def feed(self, leaf: int, event: Any, now: int) -> list[Found]: ...
+    def feed(self, leaf: int, event: Any, now: int) -> list[Occurrence]: ...
 
-    def tick(self, now: int) -> list[Found]:
+    def tick(self, now: int) -> list[Occurrence]:
         """Its due instant has come; only then."""
         ...
 
@@ -261,10 +261,10 @@ class _LeafFinder:
     def __init__(self, number: int) -> None:
         self._number = number
 
-    def feed(self, leaf: int, event: Any, now: int) -> list[Found]:
-        return [Found(now, now, {"": event})] if leaf == self._number else []
+    def feed(self, leaf: int, event: Any, now: int) -> list[Occurrence]:
+        return [Occurrence(now, now, {"": event})] if leaf == self._number else []
 
-    def tick(self, now: int) -> list[Found]:
+    def tick(self, now: int) -> list[Occurrence]:
         raise AssertionError(f"a stream is never due, not at {now}")
 
 
@@ -279,12 +279,12 @@ class _Ticker:
     def idle(self) -> bool:
         return self.due is None
 
-    def feed(self, leaf: int, event: Any, now: int) -> list[Found]:  # noqa: ARG002 - the clock takes no events
+    def feed(self, leaf: int, event: Any, now: int) -> list[Occurrence]:  # noqa: ARG002 - the clock takes no events
         return []
 
-    def tick(self, now: int) -> list[Found]:
+    def tick(self, now: int) -> list[Occurrence]:
         self.due = None if self._period is None else now + self._period
-        return [Found(now, now, {"": now})]
+        return [Occurrence(now, now, {"": now})]
 
 
 def _earliest(finders: Sequence[_Finder], *more: int | None) -> int | None:
@@ -292,7 +292,7 @@ def _earliest(finders: Sequence[_Finder], *more: int | None) -> int | None:
     return min(dues, default=None)
 
 
-def _value(found: Found) -> Any:
+def _value(found: Occurrence) -> Any:
     """A leaf's event itself, anything else by name."""
     return found.values.get("", found.values)
 
@@ -312,11 +312,11 @@ class _AnyFinder:
     def idle(self) -> bool:
         return all(finder.idle for finder in self._finders)
 
-    def feed(self, leaf: int, event: Any, now: int) -> list[Found]:
+    def feed(self, leaf: int, event: Any, now: int) -> list[Occurrence]:
         found = ((name, one) for name, part in self._parts.items() for one in part.feed(leaf, event, now))
         return [one._replace(values={name: _value(one)}) for name, one in found]
 
-    def tick(self, now: int) -> list[Found]:
+    def tick(self, now: int) -> list[Occurrence]:
         due = ((name, part) for name, part in self._parts.items() if part.due == now)
         return [one._replace(values={name: _value(one)}) for name, part in due for one in part.tick(now)]
 
@@ -346,17 +346,17 @@ class _Silence:
     def _end(self) -> int:
         return self._since + (self._within or 0)
 
-    def feed(self, leaf: int, event: Any, now: int) -> list[Found]:
+    def feed(self, leaf: int, event: Any, now: int) -> list[Occurrence]:
         return self._heard([one for part in self._parts for one in part.feed(leaf, event, now)], now)
 
-    def tick(self, now: int) -> list[Found]:
+    def tick(self, now: int) -> list[Occurrence]:
         heard = self._heard([one for part in self._parts if part.due == now for one in part.tick(now)], now)
         if not self._said and self._end == now:
             self._said = True
-            return [Found(self._since, now, {}, self._names)]
+            return [Occurrence(self._since, now, {}, self._names)]
         return heard
 
-    def _heard(self, found: list[Found], now: int) -> list[Found]:
+    def _heard(self, found: list[Occurrence], now: int) -> list[Occurrence]:
         if self._within is None:
             return found
         if found:
@@ -380,9 +380,9 @@ class _AllFinder:
         self._forbidden = [p for name, p in parts.items() if isinstance(node.parts[name], NoneOf)]
         self._wanted = {name: p for name, p in parts.items() if not isinstance(node.parts[name], NoneOf)}
         self._all = list(parts.values())
-        self._waiting: dict[str, Found] = {}
+        self._waiting: dict[str, Occurrence] = {}
         # Complete, and given out when the window has closed without one of the forbidden.
-        self._held: list[Found] = []
+        self._held: list[Occurrence] = []
         self._watchdog = node.watchdog
         self._bark = None if node.watchdog is None else now + node.watchdog
 
@@ -399,13 +399,13 @@ class _AllFinder:
     def _closing(self) -> int | None:
         return min(found.first for found in self._held) + (self._within or 0) if self._held else None
 
-    def feed(self, leaf: int, event: Any, now: int) -> list[Found]:
+    def feed(self, leaf: int, event: Any, now: int) -> list[Occurrence]:
         if [one for finder in self._forbidden for one in finder.feed(leaf, event, now)]:
             self._refute()
         came = [(name, found) for name, part in self._wanted.items() for found in part.feed(leaf, event, now)]
         return self._taken(came, now)
 
-    def tick(self, now: int) -> list[Found]:
+    def tick(self, now: int) -> list[Occurrence]:
         closed = []
         while self._closing == now:
             closed.append(self._held.pop(min(range(len(self._held)), key=lambda n: self._held[n].first)))
@@ -420,11 +420,11 @@ class _AllFinder:
         waiting = {} if len(self._waiting) == len(self._wanted) else self._waiting
         missing = tuple(name for name in self._wanted if name not in waiting)
         there = {name: _value(found) for name, found in waiting.items()}
-        return [*matches, Found(now - (self._watchdog or 0), now, there, missing)]
+        return [*matches, Occurrence(now - (self._watchdog or 0), now, there, missing)]
 
-    def _taken(self, came: list[tuple[str, Found]], now: int) -> list[Found]:
+    def _taken(self, came: list[tuple[str, Occurrence]], now: int) -> list[Occurrence]:
         """Let occurrences wait for the others; what they complete."""
-        matches: list[Found] = []
+        matches: list[Occurrence] = []
         for name, found in came:
             if name in self._waiting and not self._keeps:
                 self._counts.superseded += 1
@@ -443,15 +443,15 @@ class _AllFinder:
                 del self._waiting[name]
                 self._counts.expired += not self._keeps
 
-    def _complete(self) -> Found:
+    def _complete(self) -> Occurrence:
         parts = {name: self._waiting[name] for name in self._wanted}
         if not self._keeps:
             self._waiting.clear()
         first = min(found.first for found in parts.values())
         last = max(found.last for found in parts.values())
-        return Found(first, last, {name: _value(found) for name, found in parts.items()})
+        return Occurrence(first, last, {name: _value(found) for name, found in parts.items()})
 
-    def _hold(self, matches: list[Found]) -> list[Found]:
+    def _hold(self, matches: list[Occurrence]) -> list[Occurrence]:
         self._held += matches
         while len(self._held) > self._depth:
             self._held.pop(0)

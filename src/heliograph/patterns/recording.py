@@ -30,7 +30,7 @@ from heliograph.model.compatibility import split_optional
 from heliograph.model.event import Event, info_of
 from heliograph.model.formats import Field, Format
 from heliograph.patterns.pattern import Leaf, leaves_of
-from heliograph.patterns.replay import Input as Taken
+from heliograph.patterns.replay import ReplayedInput as Taken
 from heliograph.patterns.replay import described, from_text, replayed, to_text
 from heliograph.qos.policies import QoS
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from heliograph.patterns.machine import Match
 
 
-class Input(NamedTuple):
+class ReplayedInput(NamedTuple):
     """One thing that happened to a pattern.
 
     Attributes:
@@ -45,7 +45,7 @@ class Input(NamedTuple):
     event: Any = None
 
 
-def replayed(pattern: Pattern, inputs: Iterable[Input]) -> Iterator[Match]:
+def replayed(pattern: Pattern, inputs: Iterable[ReplayedInput]) -> Iterator[Match]:
     """The matches; the first input must be a connect."""
     if isinstance(pattern, AllOf):  # who gave way is in the record
         pattern = msgspec.structs.replace(pattern, keys=sys.maxsize)

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from heliograph.channel.context import ChannelContext
     from heliograph.channel.ledger import QueueCounts
     from heliograph.channel.publish.supplier import Receipt
-    from heliograph.channel.receive.options import FilteredChannel, Options
     from heliograph.channel.receive.subscription import Receiver
+    from heliograph.channel.selection import FilteredChannel, ReceiverOptions
     from heliograph.configuration import Bounds
     from heliograph.model.event import Header
     from heliograph.patterns.machine import Match
@@ -276,7 +276,7 @@ class PatternSubscription:
             if self._unattended:
                 self._attend()
 
-        options: Options = {**stream.options}
+        options: ReceiverOptions = {**stream.options}
         if priority is not None:
             options["priority"] = priority
         # What was kept comes all at once: by the clock of those who watch it would be within any time.
@@ -452,7 +452,7 @@ def _check_key(cls: type[Any], name: str, field: str) -> None:
     kind = next((f.type for f in info.format.fields if f.name == field), None)
     if kind is None:
         raise InvalidPattern(name, f"carries {info.name}, which has no field {field!r} to go by")
-    if any(ft.holds(kind, unhashable) for unhashable in (ft.Array, ft.List, ft.Anything, ft.Record)):
+    if any(ft.holds(kind, unhashable) for unhashable in (ft.Array, ft.List, ft.Anything, ft.NestedEvent)):
         raise InvalidPattern(name, f"goes by {field!r} of {info.name}, a {kind}; a key is a plain value")
 
 

@@ -1,7 +1,7 @@
 """Quality of service of one endpoint: what a receiver, a supplier or a single push may say for itself.
 
-    tracks.subscribe(on_track, where="speed > 300", priority=5, queue=1_000)      # Options
-    tracks.consumer(name="billing", ack="manual", lease=10.0)                     # Options and Acking
+    tracks.subscribe(on_track, where="speed > 300", priority=5, queue=1_000)      # ReceiverOptions
+    tracks.consumer(name="billing", ack="manual", lease=10.0)                     # and Acking
     tracks.push(track, priority=5, deliver_after=2.0)                             # PushOptions
 
 Each option is one row, as in `heliograph.qos.policies`, where the policies of whole channels are. What a
@@ -67,7 +67,7 @@ class Wanted(TypedDict, total=False):
     ]
 
 
-class Options(Wanted, total=False):
+class ReceiverOptions(Wanted, total=False):
     """What a receiver may ask for."""
 
     priority: Annotated[int | None, Option("takes the place of the events' own", PRIORITY)]

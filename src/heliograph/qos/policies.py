@@ -25,9 +25,9 @@ from heliograph.errors import InvalidQoS
 from heliograph.qos.dispatch_order import Order, OrderName, uses, why_not
 from heliograph.qos.threads import Threads
 from heliograph.runtime.declared_options import (
+    NumberRange,
     Object,
     Option,
-    Range,
     Rule,
     beside,
     levels,
@@ -210,7 +210,9 @@ class QoS(msgspec.Struct, frozen=True, kw_only=True, metaclass=NamesOptions):
         _SPREAD,
     ] = "off"
     delivery_rate: Annotated[
-        float, Option("with `sampled`: the part of the events that is recorded", Range(1e-9, 1)), _SPREAD
+        float,
+        Option("with `sampled`: the part of the events that is recorded", NumberRange(1e-9, 1)),
+        _SPREAD,
     ] = 0.01
     ledger_interval: Annotated[
         float,

@@ -67,7 +67,7 @@ class Choice(msgspec.Struct, frozen=True):
         return None if isinstance(value, str) and value in self.words else self.text
 
 
-class Range(msgspec.Struct, frozen=True):
+class NumberRange(msgspec.Struct, frozen=True):
     """A number between two others, both included; `inf` where it may be as large as it likes."""
 
     low: float
@@ -103,19 +103,19 @@ class Range(msgspec.Struct, frozen=True):
         return None if fits else self.text
 
 
-def whole(low: int, high: float = inf, *, reason: str = "") -> Range:
+def whole(low: int, high: float = inf, *, reason: str = "") -> NumberRange:
     """A whole number."""
-    return Range(low, high, "a whole number", whole=True, reason=reason)
+    return NumberRange(low, high, "a whole number", whole=True, reason=reason)
 
 
-def levels(low: int, high: int) -> Range:
+def levels(low: int, high: int) -> NumberRange:
     """A priority."""
-    return Range(low, high, "a whole number", whole=True, ends=("low", "high"))
+    return NumberRange(low, high, "a whole number", whole=True, ends=("low", "high"))
 
 
-def seconds(low: float, high: float, *, above: bool = False, reason: str = "") -> Range:
+def seconds(low: float, high: float, *, above: bool = False, reason: str = "") -> NumberRange:
     """A time to wait or to keep."""
-    return Range(low, high, "seconds", above=above, reason=reason)
+    return NumberRange(low, high, "seconds", above=above, reason=reason)
 
 
 class Switch(msgspec.Struct, frozen=True):

@@ -24,7 +24,7 @@ MAX_ENDPOINTS: Final = 64
 EXAMPLE: Final = "protocol/host:port, such as 'tcp/127.0.0.1:7447'"
 
 
-class Endpoint(msgspec.Struct, frozen=True):
+class EndpointAddress(msgspec.Struct, frozen=True):
     """One of them, taken apart."""
 
     protocol: str
@@ -67,7 +67,7 @@ def why_not_endpoints(value: Any) -> str | None:
     return None
 
 
-def parse(text: Any) -> Endpoint:
+def parse(text: Any) -> EndpointAddress:
     """An endpoint; NotPossible says what is wrong with it."""
     found = _ENDPOINT.fullmatch(text) if isinstance(text, str) else None
     if found is None:
@@ -76,7 +76,7 @@ def parse(text: Any) -> Endpoint:
         raise NotPossible(text[:80], f"{EXAMPLE}, with {', '.join(PROTOCOLS)} as protocol")
     if not 0 < int(found["port"]) < 65_536:
         raise NotPossible(text[:80], "a port from 1 to 65535")
-    return Endpoint(found["protocol"], found["host"], int(found["port"]))
+    return EndpointAddress(found["protocol"], found["host"], int(found["port"]))
 
 
 def check(network: Network) -> None:

@@ -2,7 +2,7 @@
 
 report = reporter(on_error)     # what the user gave, or None
 report("billing", header, error)
-Reports(tasks, report).tell("billing", header, error)   # goes on though `on_error` does not return
+ErrorReports(tasks, report).tell("billing", header, error)   # goes on though `on_error` does not return
 run_all([first, second])        # closing: the second runs although the first raises
 """
 
@@ -43,7 +43,7 @@ def reporter(on_error: OnError | None) -> OnError:
     return report
 
 
-class Reports:
+class ErrorReports:
     """Tells `on_error` one thing after the other, in a task of its own while there is something to tell."""
 
     def __init__(self, tasks: Tasks, report: OnError) -> None:

@@ -42,11 +42,11 @@ __all__ = [
     "BoundedQueue",
     "Buffer",
     "Clock",
-    "Condition",
+    "ConditionVariable",
     "Disk",
-    "Event",
     "File",
     "FileLock",
+    "Flag",
     "LocalDisk",
     "LocalFile",
     "LocalLock",
@@ -96,7 +96,7 @@ def seconds_until(clock: Clock, deadline_ns: int) -> float:
     return max(0, deadline_ns - clock.monotonic_ns()) / 1e9
 
 
-def wait_outside(tasks: Tasks, event: Event, timeout: float | None, name: str) -> bool:
+def wait_outside(tasks: Tasks, event: Flag, timeout: float | None, name: str) -> bool:
     """Wait for an event that other tasks set; whether it is set.
 
     NotReentrant when this task has one of their locks, and so was interrupted by whoever waits here.
@@ -248,7 +248,7 @@ class Lock(Protocol):
     ) -> None: ...
 
 
-class Condition(Protocol):
+class ConditionVariable(Protocol):
     """Wait under a lock until somebody notifies, as `threading.Condition`.
 
     A waiter whose time runs out may take a notification with it. So look at what was waited for after each
@@ -274,7 +274,7 @@ class Condition(Protocol):
     def notify_all(self) -> None: ...
 
 
-class Event(Protocol):
+class Flag(Protocol):
     """A flag that stays up, for any number of waiters: a stop sign, an ending."""
 
     def is_set(self) -> bool: ...
@@ -379,11 +379,11 @@ class Tasks(Protocol):
         does not count it."""
         ...
 
-    def condition(self, lock: Lock | None = None, name: str = "condition") -> Condition:
+    def condition(self, lock: Lock | None = None, name: str = "condition") -> ConditionVariable:
         """With a lock of its own, or one that `lock()` made."""
         ...
 
-    def event(self, name: str = "event") -> Event: ...
+    def event(self, name: str = "event") -> Flag: ...
 
     def signal(self, name: str = "signal") -> Signal: ...
 
@@ -469,7 +469,9 @@ class BoundedQueue(Generic[T]):
         "name",
     )
 
-    def __init__(self, name: str, limit: int, lock: Lock, condition: Callable[[Lock], Condition]) -> None:
+    def __init__(
+        self, name: str, limit: int, lock: Lock, condition: Callable[[Lock], ConditionVariable]
+    ) -> None:
         if limit < 1:
             raise ValueError(f"queue {name!r} needs room for at least one item, not {limit}")
         self.name = name
@@ -610,7 +612,7 @@ class ThreadLock(RLock):  # type: ignore[misc]  # it can be derived from, though
 
 
 class ThreadCondition:
-    """`Condition` that a signal handler may end at any instant by an exception.
+    """`ConditionVariable` that a signal handler may end at any instant by an exception.
 
     That of the standard library gives the lock back before it is ready for one, and may not get it again: who
     has waited would then leave a lock that is somebody else's.
@@ -684,7 +686,7 @@ class ThreadCondition:
 
 
 class ThreadEvent:
-    """`Event`; that of the standard library takes its lock in Python, where an exception may come between."""
+    """`Flag`; that of the standard library takes its lock in Python, where an exception may come between."""
 
     __slots__ = ("_is_set", "_lock", "_was_set")
 
@@ -812,10 +814,10 @@ class ThreadTasks:
         self._locks.append(ref(lock))
         return lock
 
-    def condition(self, lock: Lock | None = None, name: str = "condition") -> Condition:
+    def condition(self, lock: Lock | None = None, name: str = "condition") -> ConditionVariable:
         return ThreadCondition(self.lock(name) if lock is None else lock)
 
-    def event(self, name: str = "event") -> Event:
+    def event(self, name: str = "event") -> Flag:
         return ThreadEvent(self.lock(name))
 
     def signal(self, name: str = "signal") -> Signal:  # noqa: ARG002 - it has no lock to be named

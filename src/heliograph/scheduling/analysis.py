@@ -1,11 +1,11 @@
 """Admission of periodic work: rate-monotonic priorities and the worst response that each task can see.
 
-    from heliograph.scheduling.analysis import Task, admit
+    from heliograph.scheduling.analysis import PeriodicTask, admit
 
     proof = admit([
-        Task("radar", period=0.010, cost=0.002),
-        Task("display", period=0.040, cost=0.010, importance=1),
-        Task("log", after=("display",), cost=0.005),       # released when `display` has ended, at its rate
+        PeriodicTask("radar", period=0.010, cost=0.002),
+        PeriodicTask("display", period=0.040, cost=0.010, importance=1),
+        PeriodicTask("log", after=("display",), cost=0.005),   # released when `display` ends, at its rate
     ])
     print(proof)                                           # each task with its response, deadline and laxity
     proof["radar"].priority                                # 5: what its consumer is subscribed with
@@ -47,7 +47,7 @@ MAX_JOBS: Final = 100_000
 """Jobs of one task that are followed through a busy period; a longer one counts as never ending."""
 
 
-class Task(msgspec.Struct, frozen=True):
+class PeriodicTask(msgspec.Struct, frozen=True):
     """Work that comes again and again; times are in seconds.
 
     Attributes:
@@ -79,7 +79,7 @@ class Admitted(msgspec.Struct, frozen=True):
         blocking: how much of the response is work of lower order that cannot be preempted.
     """
 
-    task: Task
+    task: PeriodicTask
     priority: int
     order: int
     period: float
@@ -96,7 +96,7 @@ class Admitted(msgspec.Struct, frozen=True):
         return f"{self.task.name:<20} {self.priority:>4}" + "".join(f"{time * 1e3:>11.3f}" for time in times)
 
 
-class Comparison(msgspec.Struct, frozen=True):
+class TaskComparison(msgspec.Struct, frozen=True):
     """What was proved of one task beside what was seen."""
 
     name: str
@@ -131,9 +131,9 @@ class Proof(msgspec.Struct, frozen=True):
                 return admitted
         raise KeyError(name)
 
-    def against(self, responses: Mapping[str, float]) -> tuple[Comparison, ...]:
+    def against(self, responses: Mapping[str, float]) -> tuple[TaskComparison, ...]:
         """The worst responses that were measured, in seconds by name, beside the proved ones."""
-        return tuple(Comparison(name, self[name].response, seen) for name, seen in responses.items())
+        return tuple(TaskComparison(name, self[name].response, seen) for name, seen in responses.items())
 
     def __str__(self) -> str:
         how = "exact" if self.exact else "a safe bound"
@@ -147,7 +147,7 @@ class Proof(msgspec.Struct, frozen=True):
 class _Row(msgspec.Struct):
     """A task in the making, in nanoseconds and in the order of priority."""
 
-    task: Task
+    task: PeriodicTask
     period: int
     cost: int
     deadline: int
@@ -158,7 +158,7 @@ class _Row(msgspec.Struct):
     response: int = 0
 
 
-def admit(tasks: Iterable[Task], *, preemptive: bool = True, blocking: float = 0.0) -> Proof:
+def admit(tasks: Iterable[PeriodicTask], *, preemptive: bool = True, blocking: float = 0.0) -> Proof:
     """The proof that these tasks meet their deadlines on one core, or NotSchedulable.
 
     Args:
@@ -182,7 +182,7 @@ def admit(tasks: Iterable[Task], *, preemptive: bool = True, blocking: float = 0
     )
 
 
-def check_tasks(tasks: Iterable[Task]) -> None:
+def check_tasks(tasks: Iterable[PeriodicTask]) -> None:
     """InvalidTask when they make no sense together; nothing is proved."""
     _ordered(list(tasks))
 
@@ -197,7 +197,7 @@ def _admitted(row: _Row, order: int) -> Admitted:
     return Admitted(row.task, row.priority, order, *(nanoseconds / 1e9 for nanoseconds in times))
 
 
-def _ordered(tasks: Sequence[Task]) -> list[_Row]:
+def _ordered(tasks: Sequence[PeriodicTask]) -> list[_Row]:
     """The tasks, checked, by rate, then importance, then who is waited for."""
     if len(tasks) > MAX_TASKS:
         raise InvalidTask("the set", f"has {len(tasks):,} tasks; at most {MAX_TASKS:,} are analysed")
@@ -218,7 +218,7 @@ def _ordered(tasks: Sequence[Task]) -> list[_Row]:
     return sorted(rows.values(), key=lambda r: (r.period, -r.task.importance, depths[r.task.name]))
 
 
-def _leaders_first(by_name: Mapping[str, Task]) -> Iterator[str]:
+def _leaders_first(by_name: Mapping[str, PeriodicTask]) -> Iterator[str]:
     """Names so that each comes after all that it waits for."""
     waiting = {name: set(task.after) for name, task in by_name.items()}
     for name, leaders in waiting.items():
@@ -233,7 +233,7 @@ def _leaders_first(by_name: Mapping[str, Task]) -> Iterator[str]:
         yield from ready
 
 
-def _period(task: Task, rows: Mapping[str, _Row]) -> int:
+def _period(task: PeriodicTask, rows: Mapping[str, _Row]) -> int:
     inherited = max((rows[leader].period for leader in task.after), default=None)
     if task.period is None:
         if inherited is None:
@@ -248,7 +248,7 @@ def _period(task: Task, rows: Mapping[str, _Row]) -> int:
     return period
 
 
-def _checked(task: Task, field: str, value: Any) -> int:
+def _checked(task: PeriodicTask, field: str, value: Any) -> int:
     if type(value) not in (int, float) or not 1e-9 <= value <= 1e9:
         raise InvalidTask(task.name, f"has a {field} of {value!r}; it is seconds above 0")
     return _ns(value)

@@ -28,13 +28,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, Unpack, cast, overload
 
 import msgspec
 
-from heliograph.channel.receive.options import Options, check_options
 from heliograph.channel.receive.subscription import QueuedReceiver, takes_header
+from heliograph.channel.selection import ReceiverOptions, check_options
 from heliograph.errors import InvalidTask, NotPossible
 from heliograph.qos.dispatch_order import MAX_SUB_PRIORITY
 from heliograph.qos.policies import LOWEST_PRIORITY
 from heliograph.runtime.durations import Durations
-from heliograph.scheduling.analysis import Proof, Task, admit, check_tasks
+from heliograph.scheduling.analysis import PeriodicTask, Proof, admit, check_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +50,7 @@ RUNS: Final = 1_000
 Callback = TypeVar("Callback", bound="Callable[..., object]")
 
 
-class Statement(Options, total=False):
+class Statement(ReceiverOptions, total=False):
     """What is said of a task, beside the options of a subscription; times are in seconds.
 
     Attributes:
@@ -135,7 +135,7 @@ class _Member:
 
     def __init__(self, name: str, statement: dict[str, Any]) -> None:
         self.name = name
-        self.task: Task | None = None
+        self.task: PeriodicTask | None = None
         """None: on trial."""
         self.statement = statement
         self.receiver: QueuedReceiver | None = None
@@ -264,7 +264,7 @@ class Schedule:
             if cost is None:
                 check_tasks(map(_as_stated, [*self._members.values(), member]))
             else:
-                member.task = Task(name, cost, **stated)
+                member.task = PeriodicTask(name, cost, **stated)
                 proof = self._analysed({**self._admitted(), name: member.task})
             timed = member.timed(callback, self._clock)
             said["priority"] = LOWEST_PRIORITY if cost is None else proof[name].priority
@@ -276,13 +276,13 @@ class Schedule:
             self._apply(proof)
         return cast("QueuedReceiver", receiver)
 
-    def _admitted(self) -> dict[str, Task]:
+    def _admitted(self) -> dict[str, PeriodicTask]:
         return {member.name: member.task for member in self._members.values() if member.task is not None}
 
-    def _analysed(self, tasks: dict[str, Task]) -> Proof:
+    def _analysed(self, tasks: dict[str, PeriodicTask]) -> Proof:
         return admit(tasks.values(), preemptive=self.preemptive, blocking=self.blocking)
 
-    def _take(self, tasks: dict[str, Task]) -> None:
+    def _take(self, tasks: dict[str, PeriodicTask]) -> None:
         proof = self._analysed(tasks)
         for name, task in tasks.items():
             self._members[name].task = task
@@ -297,11 +297,11 @@ class Schedule:
             assert member.receiver is not None
             member.receiver.queue.place(admitted.priority, max(0, MAX_SUB_PRIORITY - admitted.order))
 
-    def _measured(self, member: _Member) -> Task:
+    def _measured(self, member: _Member) -> PeriodicTask:
         if member.costs.count < RUNS:
             runs = member.costs.count
             raise InvalidTask(member.name, f"has run {runs:,} times; its cost is known after {RUNS:,}")
-        return Task(member.name, member.costs.percentile(0.999) / 1e9, **member.statement)
+        return PeriodicTask(member.name, member.costs.percentile(0.999) / 1e9, **member.statement)
 
     def _forget_closed(self) -> None:
         """A subscription that was closed runs no more; what came after it goes on at its rate."""
@@ -314,7 +314,7 @@ class Schedule:
                 member.statement["after"] = tuple(n for n in member.statement["after"] if n not in gone)
                 if member.task is not None:
                     member.statement["period"] = self.proof[member.name].period
-                    member.task = Task(member.name, member.task.cost, **member.statement)
+                    member.task = PeriodicTask(member.name, member.task.cost, **member.statement)
         self._apply(self._analysed(self._admitted()))
 
     def _seen(self, member: _Member) -> Seen:
@@ -341,5 +341,5 @@ class Schedule:
         )
 
 
-def _as_stated(member: _Member) -> Task:
-    return member.task or Task(member.name, LEAST_COST, **member.statement)
+def _as_stated(member: _Member) -> PeriodicTask:
+    return member.task or PeriodicTask(member.name, LEAST_COST, **member.statement)

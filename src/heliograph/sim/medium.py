@@ -35,7 +35,7 @@ class MappedBytes(bytearray):
 
 
 @dataclass(eq=False, slots=True)
-class Change:
+class FileChange:
     """Something done to a file's content: bytes written at an offset, or, without bytes, a new size."""
 
     offset: int
@@ -71,11 +71,11 @@ class Content:
 
     live: bytearray = field(default_factory=bytearray)
     durable: bytearray = field(default_factory=bytearray)
-    pending: list[Change] = field(default_factory=list)
+    pending: list[FileChange] = field(default_factory=list)
     _maps: list[weakref.ref[MappedBytes]] = field(default_factory=list)
 
     def write(self, offset: int, data: Buffer) -> None:
-        self._change(Change(offset, bytes(data)))
+        self._change(FileChange(offset, bytes(data)))
         for mapped in self._mappings():
             visible = self.live[offset : min(offset + len(data), len(mapped))]
             mapped[offset : offset + len(visible)] = visible
@@ -85,13 +85,13 @@ class Content:
             raise RuntimeError(
                 "a mapped part of a file was cut off: on a real disk, reading it ends the process"
             )
-        self._change(Change(size, None))
+        self._change(FileChange(size, None))
 
-    def _change(self, change: Change) -> None:
+    def _change(self, change: FileChange) -> None:
         change.apply(self.live)
         self.pending.append(change)
 
-    def sync(self, changes: list[Change]) -> None:
+    def sync(self, changes: list[FileChange]) -> None:
         """Carry these changes over; what was written after the sync began is not among them."""
         asked = set(changes)
         left = []

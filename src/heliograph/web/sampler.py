@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from heliograph.errors import HeliographError
-from heliograph.monitoring.rates import Rates, Window
+from heliograph.monitoring.rates import Rates, RateWindow
 from heliograph.monitoring.snapshot import ask_all
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Sampler:
         self._viewers = 0
         self._runs = False
         self._closed = False
-        self._windows: dict[str, Window] = {}
+        self._windows: dict[str, RateWindow] = {}
         self._stations: list[StationSnapshot] = []
         self._silent: list[str] = []
         self.samples = 0
@@ -93,7 +93,7 @@ class Sampler:
             known = {one.station for one in stations}
             self._windows = {name: window for name, window in self._windows.items() if name in known}
             for one in stations:
-                self._windows.setdefault(one.station, Window()).add(one)
+                self._windows.setdefault(one.station, RateWindow()).add(one)
             self._stations, self._silent = stations, silent
             self.samples += 1
             self._lock.notify_all()

@@ -84,7 +84,7 @@ class Guard:
 
 
 def check(method: str, query: bytes, headers: Mapping[bytes, bytes], token: str) -> bool:
-    """Whether a cookie is to be made of the token in the query; Refusal for a request that may not pass."""
+    """Whether a cookie is to be made of the token in the query; RequestRefused if it may not pass."""
     if method not in ("GET", "HEAD"):
         raise RequestRefused(405, "the page changes nothing: only GET is answered")
     host = headers.get(b"host", b"").decode("latin-1")

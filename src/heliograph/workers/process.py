@@ -23,7 +23,14 @@ import msgspec
 
 from heliograph.runtime.timeouts import LONGEST_WAIT
 from heliograph.station import Station
-from heliograph.workers.supervisor import MAX_REPORT, MEET_LIMIT, START_LIMIT, Order, Report, resolve
+from heliograph.workers.supervisor import (
+    MAX_REPORT,
+    MEET_LIMIT,
+    START_LIMIT,
+    WorkerOrder,
+    WorkerReport,
+    resolve,
+)
 
 if TYPE_CHECKING:
     from heliograph.model.event import EventId
@@ -41,17 +48,19 @@ class Wire:
         self._poll = poll()  # not `select`: the descriptor has the number that it had in the other process
         self._poll.register(wire, POLLIN)
 
-    def order(self) -> Order:
-        return msgspec.json.decode(self._wire.makefile("rb").readline(), type=Order)
+    def order(self) -> WorkerOrder:
+        return msgspec.json.decode(self._wire.makefile("rb").readline(), type=WorkerOrder)
 
-    def say(self, report: Report) -> None:
+    def say(self, report: WorkerReport) -> None:
         """What is said here is heard, even if this process dies the next instant."""
         with self._lock, suppress(OSError):  # nobody listens any more: `is_closed` sees that
             self._wire.sendall(msgspec.json.encode(report) + b"\n")
 
     def say_of(self, channel: str, event: EventId, is_settled: bool) -> None:
         """Whether an event that came again is settled, or begun."""
-        self.say(Report(settled=(channel, event)) if is_settled else Report(begun=(channel, event)))
+        self.say(
+            WorkerReport(settled=(channel, event)) if is_settled else WorkerReport(begun=(channel, event))
+        )
 
     def is_closed(self, wait: float | None) -> bool:
         """Wait so long, or for ever, for the other end to be closed; whether it is."""
@@ -71,21 +80,21 @@ def main(descriptor: int) -> int:
             station = _listening(order, wire)
         except Exception as error:  # noqa: BLE001 - whatever it is, the station is told
             # A character takes six bytes of JSON at most.
-            wire.say(Report(failed=f"{type(error).__name__}: {error}"[: MAX_REPORT // 8]))
+            wire.say(WorkerReport(failed=f"{type(error).__name__}: {error}"[: MAX_REPORT // 8]))
             return 1
         with station:
             assert station.mesh is not None
             try:
-                wire.say(Report(station=station.id))  # 4
+                wire.say(WorkerReport(station=station.id))  # 4
                 while not wire.is_closed(order.beat):  # 5
-                    wire.say(Report(busy=station.busy()))
+                    wire.say(WorkerReport(busy=station.busy()))
             except BaseException:  # sys.exit in a handler of a signal: its station starts another one
                 station.mesh.gates.end()
                 raise
     return 0
 
 
-def _listening(order: Order, wire: Wire) -> Station:
+def _listening(order: WorkerOrder, wire: Wire) -> Station:
     setup = resolve(order.setup)
     station = Station(
         domain=order.domain,
@@ -112,7 +121,7 @@ def _listening(order: Order, wire: Wire) -> Station:
     return station
 
 
-def _take_place(order: Order) -> None:
+def _take_place(order: WorkerOrder) -> None:
     sys.setswitchinterval(SWITCH_INTERVAL)
     if order.core is not None:
         os.sched_setaffinity(0, {order.core})

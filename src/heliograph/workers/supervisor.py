@@ -48,7 +48,7 @@ from heliograph.links.mesh.worker_redelivery import WorkerRedelivery
 from heliograph.model.event import EventId
 from heliograph.qos.policies import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from heliograph.runtime.child_process import import_path_for, python_command
-from heliograph.runtime.error_reporting import Reports
+from heliograph.runtime.error_reporting import ErrorReports
 from heliograph.runtime.option_names import insist_on_known
 from heliograph.runtime.ports import seconds_until
 from heliograph.runtime.timeouts import check_timeout
@@ -113,7 +113,7 @@ class WorkerOptions(TypedDict, total=False):
     redeliver: bool
 
 
-class Order(msgspec.Struct, frozen=True):
+class WorkerOrder(msgspec.Struct, frozen=True):
     """What a worker's process is told."""
 
     name: str
@@ -138,7 +138,7 @@ class Order(msgspec.Struct, frozen=True):
         return min(1.0, (self.hang_after or inf) / BEATS, self.callback_limit / BEATS)
 
 
-class Report(msgspec.Struct, frozen=True):
+class WorkerReport(msgspec.Struct, frozen=True):
     """What it answers: the id of its station, or what went wrong; then signs of life and what is settled."""
 
     station: int = 0
@@ -194,7 +194,7 @@ class BandWorker:
 
     def __init__(
         self,
-        order: Order,
+        order: WorkerOrder,
         ports: Ports,
         gates: Egress,
         *,
@@ -206,7 +206,7 @@ class BandWorker:
         self._order = order
         self._clock = ports.clock
         self._gates = gates
-        self._report = Reports(ports.tasks, on_error).tell
+        self._report = ErrorReports(ports.tasks, on_error).tell
         self._handed = WorkerRedelivery(order.name, gates.lock, on_lost=self._report, retell=gates.retell)
         self._meet = meet
         self._start_limit = start_limit
@@ -402,7 +402,7 @@ class BandWorker:
             return f"failed: {self._failed.reason}"
         return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
 
-    def _ready(self, report: Report) -> None:
+    def _ready(self, report: WorkerReport) -> None:
         with self._changed:
             if report.failed:
                 self._failed = WorkerFailed(self.name, report.failed)
@@ -426,7 +426,7 @@ class BandWorker:
                 said = lines.next()
                 if not said:
                     return ""
-                report = msgspec.json.decode(said, type=Report)
+                report = msgspec.json.decode(said, type=WorkerReport)
                 if report.begun is not None or report.settled is not None:
                     self._note(report)
                     continue
@@ -441,7 +441,7 @@ class BandWorker:
                 self._handed.hung(self._clock.monotonic_ns() - round((seconds - BLAME_SLACK) * 1e9))
                 return f"hung for {seconds:.1f} seconds and was killed"
 
-    def _note(self, report: Report) -> None:
+    def _note(self, report: WorkerReport) -> None:
         """It says what it does with an event that came again."""
         if report.begun is not None:
             self._handed.begun(report.begun[0], EventId(*report.begun[1]), self._clock.monotonic_ns())
@@ -463,18 +463,18 @@ class BandWorker:
             self._report(f"band worker {self.name}", None, hung)
         return is_news and self._restarts_hung
 
-    def _first_report(self, lines: _Lines) -> Report | None:
+    def _first_report(self, lines: _Lines) -> WorkerReport | None:
         """What it says first; None when it ends before. One that says nothing in time is killed."""
         assert self._process is not None
         try:
             said = lines.next()
-            return msgspec.json.decode(said, type=Report) if said else None
+            return msgspec.json.decode(said, type=WorkerReport) if said else None
         except (TimeoutError, BlockingIOError):
             reason = f"is not ready after {self._start_limit} seconds"
         except msgspec.DecodeError as error:
             reason = f"said what is no report: {error}"
         self._process.kill()
-        return Report(failed=reason)
+        return WorkerReport(failed=reason)
 
 
 def new_order(
@@ -490,7 +490,7 @@ def new_order(
     is_relayed: bool = False,
     hang_after: float | None = None,
     callback_limit: float = CALLBACK_LIMIT,
-) -> Order:
+) -> WorkerOrder:
     """Check what a worker is asked to be, where it is written."""
     path = _importable(setup)
     called = name or path.rpartition(":")[0]
@@ -515,7 +515,7 @@ def new_order(
         )
     if hang_after is not None and (type(hang_after) not in (int, float) or not 0.01 <= hang_after < inf):
         raise NotPossible(f"band worker {called}", f"hang_after={hang_after!r}: seconds from 0.01, or None")
-    return Order(
+    return WorkerOrder(
         called,
         domain,
         transport,

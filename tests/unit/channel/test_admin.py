@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import heliograph as hg
-from heliograph.channel.receive.options import conditions_for
+from heliograph.channel.selection import conditions_for
 from heliograph.errors import (
     ExpressionError,
     InvalidEvent,

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 import heliograph as hg
-from heliograph.channel.publish.batch import OutgoingBatch
+from heliograph.channel.batch import OutgoingBatch
 from heliograph.errors import AppendFailed, AppendTimeout, DiskFull, JournalBusy, SupplierFenced, SupplierHeld
 from heliograph.journal.store import JournalStore
 from heliograph.journal.writing import dedup_window as repeats

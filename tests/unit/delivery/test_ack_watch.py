@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from heliograph.channel.publish.batch import OutgoingBatch
+    from heliograph.channel.batch import OutgoingBatch
     from heliograph.testing import Rig
 
 LIMIT = 20.0

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 import heliograph as hg
+from heliograph.channel.ack_protocol import AckOptions, Spot
 from heliograph.channel.queueing.queue import BATCH, EventQueue
-from heliograph.channel.receive.ack_protocol import AckOptions, Spot
 from heliograph.delivery.coordinator import Coordinator
 from heliograph.delivery.in_flight_window import MAX_OUT
 from heliograph.errors import CursorFenced, HeliographError, QueryFailed
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
+    from heliograph.channel.ack_protocol import GroupMembership
     from heliograph.channel.queueing.queue import Item
-    from heliograph.channel.receive.ack_protocol import GroupMembership
 
 PORTS = Ports(SystemClock(), ThreadTasks(), SystemRandom(), None)
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from heliograph.channel.receive.ack_protocol import numbered, place_of, stream_of
-from heliograph.delivery.in_flight_window import MAX_OUT, Dead, Handed, Window
+from heliograph.channel.ack_protocol import numbered, place_of, stream_of
+from heliograph.delivery.in_flight_window import MAX_OUT, Dead, InFlightEvent, Window
 from tests.support import examples
 
 SECOND = 1_000_000_000
@@ -20,14 +20,14 @@ def window(*members: str, most: int = 100, **options: object) -> Window[str]:
     return made
 
 
-def numbers(handed: list[Handed[str]]) -> list[int]:
+def numbers(handed: list[InFlightEvent[str]]) -> list[int]:
     return [one.number for one in handed]
 
 
 def test_what_is_acknowledged_never_comes_again() -> None:
     w = window()
     w.offer(0, "x")
-    assert w.take("a", 0) == [Handed(0, "x", 1, again=False)]
+    assert w.take("a", 0) == [InFlightEvent(0, "x", 1, again=False)]
     assert w.ack(0)
     assert not w.ack(0)
     assert w.take("a", 0) == []
@@ -42,7 +42,7 @@ def test_a_nak_brings_it_back_after_its_delay_and_says_so() -> None:
     assert w.next_due == SECOND
     assert w.take("a", 0) == []
     w.tick(SECOND)
-    assert w.take("a", SECOND) == [Handed(0, "x", 2, again=True)]
+    assert w.take("a", SECOND) == [InFlightEvent(0, "x", 2, again=True)]
 
 
 def test_a_lease_that_is_over_gives_the_event_to_another_member() -> None:

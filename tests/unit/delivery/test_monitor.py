@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from heliograph.delivery.monitor import Delete, End, GiveUp, Monitor, Pass, Resend, Row, Timer
+from heliograph.delivery.monitor import Delete, End, GiveUp, Monitor, Pass, Resend, Row, StartTimer
 from tests.support import examples
 
 SECOND = 1_000_000_000
@@ -20,7 +20,7 @@ def test_an_event_that_everybody_acknowledges_in_time_is_deleted() -> None:
     """Steps one to six, as they are drawn."""
     watch = monitor()
     assert watch.notify("e1", ("billing", "audit"), 0) == [
-        Timer("e1", SECOND),
+        StartTimer("e1", SECOND),
         Pass("e1", ("billing", "audit")),
     ]
     assert watch.acked("e1", "audit") == []
@@ -34,9 +34,9 @@ def test_when_the_timer_rings_only_those_who_lack_it_get_it_again() -> None:
     watch = monitor()
     watch.notify("e1", ("a", "b", "c"), 0)
     watch.acked("e1", "b")
-    assert watch.tick(SECOND) == [Resend("e1", ("a", "c"), 1), Timer("e1", 2 * SECOND)]
+    assert watch.tick(SECOND) == [Resend("e1", ("a", "c"), 1), StartTimer("e1", 2 * SECOND)]
     watch.acked("e1", "a")
-    assert watch.tick(2 * SECOND) == [Resend("e1", ("c",), 2), Timer("e1", 3 * SECOND)]
+    assert watch.tick(2 * SECOND) == [Resend("e1", ("c",), 2), StartTimer("e1", 3 * SECOND)]
     assert watch.acked("e1", "c") == [Delete("e1")]
     assert (watch.resent, watch.deleted, watch.given_up) == (3, 1, 0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heliograph.delivery.watchdog import FIRST_WAIT, LONGEST_WAIT, End, Ping, Start, WatchdogMachine
+from heliograph.delivery.watchdog import FIRST_WAIT, LONGEST_WAIT, EndService, Ping, Start, WatchdogMachine
 from tests.support import examples
 
 SECOND = 1_000_000_000
@@ -28,7 +28,7 @@ def test_one_that_answers_is_asked_and_left_alone_and_one_that_hangs_is_ended_on
     for second in range(1, 20):
         assert machine.due(second * SECOND) == [Ping()]
         machine.answered(second * SECOND)
-    assert machine.due(21 * SECOND) == [End()]
+    assert machine.due(21 * SECOND) == [EndService()]
     assert machine.due(22 * SECOND) == []
     machine.ended(23 * SECOND)
     assert machine.due(24 * SECOND) == [Start()]

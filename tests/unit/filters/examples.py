@@ -29,7 +29,7 @@ TRACK = Format(
         Field("active", ft.Scalar("bool")),
         Field("seen", ft.Scalar("datetime")),
         Field("raw", ft.Scalar("bytes")),
-        Field("position", ft.Optional(ft.Record(POSITION))),
+        Field("position", ft.Optional(ft.NestedEvent(POSITION))),
         Field("samples", ft.List(_F64)),
         Field("rgb", ft.List(ft.Scalar("u8"), 3)),
         Field("line", ft.Array("f64", (None,))),

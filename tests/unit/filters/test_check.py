@@ -142,7 +142,7 @@ def test_a_dunder_field_is_out_of_reach_even_when_a_format_has_one() -> None:
 
 def test_conversions_are_written_into_the_tree() -> None:
     node = condition("id > 2.5").node
-    assert isinstance(node, k.Compare)
+    assert isinstance(node, k.TypedCompare)
     assert isinstance(node.left, k.Convert)
     assert node.left.kind == "float"
     assert condition("speed > 300").node == condition("speed > 300.0").node
@@ -151,7 +151,7 @@ def test_conversions_are_written_into_the_tree() -> None:
 
 def test_a_literal_beside_a_float_becomes_the_nearest_float() -> None:
     node = condition("speed = 9007199254740993").node
-    assert isinstance(node, k.Compare)
+    assert isinstance(node, k.TypedCompare)
     assert node.right == k.Const(9007199254740992.0, "float")
 
 

@@ -14,7 +14,7 @@ from mcap.writer import Writer
 import heliograph as hg
 from heliograph.cli import run
 from heliograph.errors import UnreadableFile
-from heliograph.history_rows import History
+from heliograph.history_rows import HistoryRows
 from heliograph.interchange import mcap
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def test_its_own_library_reads_what_was_exported(folder: str, tmp_path: Path) ->
 
 def test_what_was_exported_comes_back_with_the_very_same_types(folder: str, tmp_path: Path) -> None:
     file = tmp_path / "poses.mcap"
-    assert mcap.write(History(folder, "robot.poses", None, None, None), "robot.poses", file) == 5
+    assert mcap.write(HistoryRows(folder, "robot.poses", None, None, None), "robot.poses", file) == 5
     assert run(["journal", "import", str(tmp_path / "again"), str(file)]) == 0
     with hg.Station(tmp_path / "again") as station:
         poses = station.channel("robot.poses", Pose, qos=KEPT)
@@ -120,7 +120,7 @@ def test_a_file_that_cannot_be_read_is_refused_with_the_reason(
 
 def test_a_damaged_file_never_ends_in_another_error(folder: str, tmp_path: Path) -> None:
     file = tmp_path / "poses.mcap"
-    mcap.write(History(folder, "robot.poses", None, None, None), "robot.poses", file)
+    mcap.write(HistoryRows(folder, "robot.poses", None, None, None), "robot.poses", file)
     whole = file.read_bytes()
     with hg.Station(tmp_path / "again") as station:
         for position in range(0, len(whole), 61):

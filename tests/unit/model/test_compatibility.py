@@ -209,7 +209,7 @@ def test_an_array_and_a_list_are_different_types() -> None:
 
 
 def test_all_but_arrays_can_be_read_as_any() -> None:
-    record = ft.Record(fmt(a=scalar("u64")))
+    record = ft.NestedEvent(fmt(a=scalar("u64")))
     plain: list[ft.FieldType] = [
         scalar("bytes"),
         ft.Optional(scalar("i8")),
@@ -220,20 +220,27 @@ def test_all_but_arrays_can_be_read_as_any() -> None:
         assert problem(kind, ft.Anything()) is None
         assert problem(ft.Anything(), kind) is not None
     array = ft.Array("f64")
-    for holder in (array, ft.Optional(array), ft.Record(fmt(a=ft.List(array)))):
+    for holder in (array, ft.Optional(array), ft.NestedEvent(fmt(a=ft.List(array)))):
         assert "any holds no arrays" in (problem(holder, ft.Anything()) or "")
 
 
 def test_problems_inside_records_and_lists_carry_the_path() -> None:
-    writer = fmt(pos=ft.Record(fmt(lat=scalar("f64"))), track=ft.List(ft.Record(fmt(t=scalar("i64")))))
-    reader = fmt(pos=ft.Record(fmt(lat=scalar("f32"))), track=ft.List(ft.Record(fmt(t=scalar("str")))))
+    writer = fmt(
+        pos=ft.NestedEvent(fmt(lat=scalar("f64"))), track=ft.List(ft.NestedEvent(fmt(t=scalar("i64"))))
+    )
+    reader = fmt(
+        pos=ft.NestedEvent(fmt(lat=scalar("f32"))), track=ft.List(ft.NestedEvent(fmt(t=scalar("str"))))
+    )
     first, second = compare(writer, reader).problems
     assert first.startswith("$.pos.lat: f64 of the writer cannot be read as f32")
     assert second.startswith("$.track[].t: i64 of the writer cannot be read as str")
 
 
 def test_defaults_inside_records_are_found_by_dotted_path() -> None:
-    writer, reader = fmt(pos=ft.List(ft.Record(fmt()))), fmt(pos=ft.List(ft.Record(fmt(lon=scalar("f64")))))
+    writer, reader = (
+        fmt(pos=ft.List(ft.NestedEvent(fmt()))),
+        fmt(pos=ft.List(ft.NestedEvent(fmt(lon=scalar("f64"))))),
+    )
     assert compare(writer, reader, has_default={"pos.lon"}).defaulted == ("$.pos[].lon",)
     assert not compare(writer, reader, has_default={"lon"}).compatible
 
@@ -246,7 +253,7 @@ def test_another_key_is_refused() -> None:
 
 
 def test_the_key_of_a_nested_record_does_not_matter() -> None:
-    assert problem(ft.Record(fmt(("a",), a=scalar("i64"))), ft.Record(fmt(a=scalar("i64")))) is None
+    assert problem(ft.NestedEvent(fmt(("a",), a=scalar("i64"))), ft.NestedEvent(fmt(a=scalar("i64")))) is None
 
 
 def test_body_kind_byte_order_and_order_of_fields_do_not_matter() -> None:

@@ -204,7 +204,7 @@ def test_annotations_may_name_what_only_the_function_knows() -> None:
         color: Color | None
         other: list[Inner]
 
-    assert info_of(Outer).types["inner"] == ft.Record(hg.format_of(Inner))
+    assert info_of(Outer).types["inner"] == ft.NestedEvent(hg.format_of(Inner))
 
 
 def test_class_variables_are_no_fields() -> None:

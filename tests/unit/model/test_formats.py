@@ -90,12 +90,12 @@ def test_fields_are_limited_also_with_nested_ones() -> None:
     wide = hg.Format("wide", tuple(Field(f"f{n}", ft.Scalar("i8")) for n in range(999)))
     assert wide.count_all == 999
     with pytest.raises(hg.FormatError, match=f"at most {MAX_ALL_FIELDS}"):
-        hg.Format("x", tuple(Field(f"r{n}", ft.List(ft.Optional(ft.Record(wide)))) for n in range(5)))
+        hg.Format("x", tuple(Field(f"r{n}", ft.List(ft.Optional(ft.NestedEvent(wide)))) for n in range(5)))
 
 
 def test_the_largest_format_can_be_read() -> None:
     wide = hg.Format("wide", tuple(Field(f"f{n}", ft.Scalar("i8")) for n in range(999)))
-    fmt = hg.Format("x", tuple(Field(f"r{n}", ft.Record(wide)) for n in range(4)))
+    fmt = hg.Format("x", tuple(Field(f"r{n}", ft.NestedEvent(wide)) for n in range(4)))
     body = msgspec.msgpack.encode([[1] * 999] * 4)
     assert codec.make_decoder(fmt, None)(body)["r3"]["f998"] == 1
 
@@ -239,6 +239,6 @@ def test_types_are_written_as_people_say_them() -> None:
     assert str(ft.Optional(ft.List(ft.Scalar("i8"), 3))) == "list[i8; 3] | None"
     assert str(ft.Array("f64", (None, 3))) == "array[f64; any, 3]"
     assert str(ft.Array("f64")) == "array[f64]"
-    assert str(ft.Record(hg.format_of(Inner))) == "record inner"
+    assert str(ft.NestedEvent(hg.format_of(Inner))) == "record inner"
     assert str(ft.Anything()) == "any"
     assert str(hg.format_of(Inner)).startswith("inner ")

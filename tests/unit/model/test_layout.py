@@ -57,8 +57,8 @@ def test_numbers_stand_where_c_puts_them(names: tuple[str, ...]) -> None:
         (ft.Array("f64", (0,)), 0, 8),
         (ft.Array("i16", (None, 3)), 8, 4),
         (ft.Array("i16"), 8, 4),
-        (ft.Record(native_format("r", scalars("i8", "i32"))), 8, 4),
-        (ft.Record(native_format("r", [])), 0, 1),
+        (ft.NestedEvent(native_format("r", scalars("i8", "i32"))), 8, 4),
+        (ft.NestedEvent(native_format("r", [])), 0, 1),
     ],
     ids=str,
 )
@@ -80,7 +80,7 @@ def test_lists_and_any_have_no_native_form(kind: ft.FieldType) -> None:
 )
 def test_a_native_record_holds_only_native_ones_of_its_byte_order(inner: hg.Format) -> None:
     with pytest.raises(hg.FormatError, match="its own byte order"):
-        native_format("x", [("a", ft.Record(inner))])
+        native_format("x", [("a", ft.NestedEvent(inner))])
 
 
 def placed(

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heliograph as hg
-from heliograph.monitoring.rates import SHORTEST_NS, Rates, Window
+from heliograph.monitoring.rates import SHORTEST_NS, Rates, RateWindow
 from tests.support import examples
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def at(seconds: float, pushed: int, delivered: int = 0, dropped: int = 0) -> Sta
 
 
 def test_a_rate_is_a_difference_by_its_seconds() -> None:
-    window = Window()
+    window = RateWindow()
     assert window.rates() == {}
     window.add(at(0, 100))
     assert window.rates() == {"a": Rates()}
@@ -48,7 +48,7 @@ def test_a_rate_is_a_difference_by_its_seconds() -> None:
 
 
 def test_snapshots_that_are_too_close_are_left_out() -> None:
-    window = Window()
+    window = RateWindow()
     assert window.add(at(1, 1))
     assert not window.add(at(1 + (SHORTEST_NS - 1) / SECOND, 100))
     assert window.add(at(2, 3))
@@ -56,7 +56,7 @@ def test_snapshots_that_are_too_close_are_left_out() -> None:
 
 
 def test_a_channel_that_was_opened_anew_has_no_rate_instead_of_a_negative_one() -> None:
-    window = Window()
+    window = RateWindow()
     window.add(at(0, 1_000))
     window.add(at(1, 10))
     assert window.rates()["a"] == Rates()
@@ -67,7 +67,7 @@ def test_a_channel_that_was_opened_anew_has_no_rate_instead_of_a_negative_one() 
 @settings(max_examples=examples(50), deadline=None)
 @given(st.lists(st.integers(0, 1_000), min_size=2, max_size=30))
 def test_rates_over_a_window_add_up_to_what_was_pushed(steps: list[int]) -> None:
-    window, total = Window(longest=10), 0
+    window, total = RateWindow(longest=10), 0
     for second, step in enumerate(steps):
         total += step
         window.add(at(second, total))

@@ -8,15 +8,15 @@ from typing import Annotated, Any, Literal, TypedDict
 import msgspec
 import pytest
 
-from heliograph.channel.receive.options import Selection
 from heliograph.channel.reconfigure import Arrangement
-from heliograph.qos.endpoint import Acking, Options, PushOptions, Wanted
+from heliograph.channel.selection import Selection
+from heliograph.qos.endpoint import Acking, PushOptions, ReceiverOptions, Wanted
 from heliograph.qos.policies import RULES, QoS, policies
 from heliograph.runtime.declared_options import (
     Choice,
+    NumberRange,
     Object,
     Option,
-    Range,
     Rule,
     Switch,
     Text,
@@ -74,7 +74,7 @@ def test_what_else_is_said_of_a_field_is_found_by_its_class() -> None:
         (seconds(1, 2, reason="slow"), 1, float("nan"), "seconds from 1 to 2: slow"),
         (whole(1), 10**30, 0, "a whole number from 1"),
         (seconds(0, inf), 1e300, inf, "seconds from 0"),
-        (Range(0, 1), 0.5, "0.5", "a number from 0 to 1"),
+        (NumberRange(0, 1), 0.5, "0.5", "a number from 0 to 1"),
         (Switch(), True, 1, "True or False"),
         (Text(3), "", "abcd", "text of at most 3 characters"),
         (Text(3), "a\n", "\ud800", "text of at most 3 characters"),
@@ -102,7 +102,7 @@ def test_an_option_that_does_not_say_what_is_allowed_is_an_error_of_ours() -> No
         rows_of(Bare)
 
 
-@pytest.mark.parametrize("declared", [QoS, Wanted, Options, Acking, PushOptions])
+@pytest.mark.parametrize("declared", [QoS, Wanted, ReceiverOptions, Acking, PushOptions])
 def test_every_option_of_a_call_is_a_row_with_a_line_of_documentation(declared: type) -> None:
     rows = rows_of(declared)
     assert list(rows) == list(declared.__annotations__) or set(rows) >= set(declared.__annotations__)
@@ -123,4 +123,4 @@ def test_what_can_be_reconfigured_is_what_the_rows_call_changeable() -> None:
 
 
 def test_what_a_receiver_asked_for_has_a_field_for_every_option() -> None:
-    assert set(rows_of(Options)) - set(rows_of(Wanted)) <= set(Selection.__struct_fields__)
+    assert set(rows_of(ReceiverOptions)) - set(rows_of(Wanted)) <= set(Selection.__struct_fields__)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from heliograph.errors import NotPossible
-from heliograph.runtime.endpoints import Endpoint, Network, check, parse, why_not_endpoints
+from heliograph.runtime.endpoints import EndpointAddress, Network, check, parse, why_not_endpoints
 
 
 @pytest.mark.parametrize(
     ("text", "meant"),
     [
-        ("tcp/127.0.0.1:7447", Endpoint("tcp", "127.0.0.1", 7447)),
-        ("tcp/[::1]:1", Endpoint("tcp", "[::1]", 1)),
-        ("tcp/radar.example:65535", Endpoint("tcp", "radar.example", 65535)),
+        ("tcp/127.0.0.1:7447", EndpointAddress("tcp", "127.0.0.1", 7447)),
+        ("tcp/[::1]:1", EndpointAddress("tcp", "[::1]", 1)),
+        ("tcp/radar.example:65535", EndpointAddress("tcp", "radar.example", 65535)),
     ],
 )
-def test_an_endpoint_is_read(text: str, meant: Endpoint) -> None:
+def test_an_endpoint_is_read(text: str, meant: EndpointAddress) -> None:
     assert parse(text) == meant
 
 

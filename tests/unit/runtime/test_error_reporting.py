@@ -10,7 +10,7 @@ import pytest
 
 import heliograph as hg
 from heliograph.runtime import error_reporting
-from heliograph.runtime.error_reporting import Reports, reporter, run_all
+from heliograph.runtime.error_reporting import ErrorReports, reporter, run_all
 from heliograph.runtime.ports import system_ports
 from tests.e2e.link_support import wait_until
 from tests.support import ScarceTasks
@@ -46,7 +46,7 @@ def test_who_reports_goes_on_though_the_one_who_is_told_does_not_return(
         if receiver == "third":
             is_all_told.set()
 
-    reports = Reports(system_ports().tasks, hangs)
+    reports = ErrorReports(system_ports().tasks, hangs)
     monkeypatch.setattr("heliograph.runtime.error_reporting.REPORT_LIMIT", 0.01)
     for receiver in ("first", "second", "third"):
         reports.tell(receiver, None, ValueError(receiver))
@@ -59,7 +59,7 @@ def test_who_reports_goes_on_though_the_one_who_is_told_does_not_return(
 def test_who_reports_waits_for_one_who_returns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("heliograph.runtime.error_reporting.REPORT_LIMIT", 20.0)
     told: list[str] = []
-    reports = Reports(system_ports().tasks, lambda receiver, *_: told.append(receiver))
+    reports = ErrorReports(system_ports().tasks, lambda receiver, *_: told.append(receiver))
     for n in range(100):
         reports.tell(str(n), None, ValueError(n))
         assert len(told) == n + 1
@@ -122,7 +122,7 @@ def test_what_is_reported_while_no_thread_is_left_is_told_when_one_is(
     told: list[str] = []
     tasks = ScarceTasks()
     tasks.prepare()
-    reports = Reports(tasks, lambda receiver, *_: told.append(receiver))
+    reports = ErrorReports(tasks, lambda receiver, *_: told.append(receiver))
     tasks.left = 0
     reports.tell("first", None, ValueError("first"))
     reports.post("second", None, ValueError("second"))

@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 import heliograph as hg
+from heliograph.channel.ack_protocol import Acking
 from heliograph.channel.channel import Channel
 from heliograph.channel.publish.options import Said
-from heliograph.channel.receive.ack_protocol import Acking
 from heliograph.channel.receive.consumer import Consumer
-from heliograph.channel.receive.options import Options
+from heliograph.channel.selection import ReceiverOptions
 from heliograph.errors import InvalidOption, NotPossible, UnknownOption, WrongArguments
 from heliograph.runtime.option_names import OTHER_WORDS, TAKEN_BY, names_options
 from heliograph.scheduling.tasks import Statement
@@ -107,7 +107,7 @@ def test_a_misplaced_option_is_sent_to_where_it_belongs(helio: Rig, call: str) -
 
 
 def test_who_is_said_to_take_an_option_takes_it() -> None:
-    receivers = {*Options.__annotations__, *Acking.__annotations__, "start"}
+    receivers = {*ReceiverOptions.__annotations__, *Acking.__annotations__, "start"}
     tasks = set(Statement.__annotations__)
     takers: dict[str, set[str]] = {
         "channel(qos=hg.QoS({}=...))": set(hg.QoS.__struct_fields__),

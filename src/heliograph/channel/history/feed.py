@@ -26,8 +26,8 @@ from weakref import WeakSet
 
 from heliograph.channel.history.positions import TURNS, FairQueue, PartitionPosition
 from heliograph.channel.queueing.queue import BATCH, EventQueue, Item
-from heliograph.channel.routing.compiler import Matches, changes_of
-from heliograph.channel.routing.conditions import Condition
+from heliograph.channel.routing.compiler import MatchedQueues, changes_of
+from heliograph.channel.routing.conditions import ReceiverCondition
 from heliograph.codec.sizes import size_of
 from heliograph.errors import (
     CursorHeld,
@@ -45,20 +45,19 @@ from heliograph.runtime.task_pool import TaskPool
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from heliograph.channel.history.positions import Begin
-    from heliograph.channel.history.store import OnDurable, Partition
+    from heliograph.channel.batch import OutgoingBatch, QueueMatches
+    from heliograph.channel.history.store import HistoryPartition, OnDurable
     from heliograph.channel.ledger import QueueCounts
-    from heliograph.channel.publish.batch import OutgoingBatch
-    from heliograph.channel.receive.options import InOwnClass
     from heliograph.channel.routing.compiler import Route
-    from heliograph.channel.routing.conditions import AnyOf
+    from heliograph.channel.routing.conditions import AnyCondition
+    from heliograph.channel.selection import Begin, InOwnClass
     from heliograph.model.event import Event
     from heliograph.model.history_epochs import Epochs
     from heliograph.runtime.ports import Tasks
 
 log = logging.getLogger(__name__)
 
-Offer: TypeAlias = "tuple[OutgoingBatch, Matches | None]"
+Offer: TypeAlias = "tuple[OutgoingBatch, QueueMatches | None]"
 """Events, and the queues that they are for; None: those that their route always gives."""
 Lots: TypeAlias = "defaultdict[EventQueue, list[Item]]"
 """Events by queue."""
@@ -83,7 +82,7 @@ class Feed:
         self.lock = tasks.lock("feed")
         self.readers = TaskPool(tasks, "history reader", limit=READERS)
         """Read pages of partitions that other stations keep. A page is short, so its task is used again."""
-        self.partitions: dict[str, Partition] = {}
+        self.partitions: dict[str, HistoryPartition] = {}
         """All that were met, whether their keeper is there or not."""
         self._own = ""
         self._routes: Mapping[type, Route] = {}
@@ -97,7 +96,7 @@ class Feed:
         self.passing: Callable[[Item, list[str]], object] | None = None
         """Told to which receivers an event is passed, before it is, where `push` waits for them."""
 
-    def begin(self, own: Partition) -> None:
+    def begin(self, own: HistoryPartition) -> None:
         """The partition into which this station's pushes go; called before the first of them."""
         self._own = own.partition
         self.partitions[own.partition] = own
@@ -173,7 +172,7 @@ class Feed:
         self,
         routes: Mapping[type, Route],
         batch: OutgoingBatch,
-        found: Matches | None,
+        found: QueueMatches | None,
         lots: Lots,
         rings: list[JournalQueue],
     ) -> None:
@@ -190,7 +189,7 @@ class Feed:
                 for queue in route.always:
                     lots[queue] += items
                 return
-            found = Matches(routes, 0, [route.always or ()] * len(batch))
+            found = MatchedQueues(routes, 0, [route.always or ()] * len(batch))
         # All at once is faster by far than one by one; few of many are not worth it.
         is_for_most = 2 * sum(map(bool, found.queues)) > len(batch) > 1
         item_at = list(batch).__getitem__ if is_for_most else batch.item
@@ -230,7 +229,7 @@ class Feed:
         """The routes from the next event on: of those kept here, and of those that other stations keep."""
         self._routes, self._arriving = routes, arriving
 
-    def meet(self, partition: Partition, watermark: int, rings: list[JournalQueue]) -> bool:
+    def meet(self, partition: HistoryPartition, watermark: int, rings: list[JournalQueue]) -> bool:
         """A keeper is there, or there again; whether its partition is a new one.
 
         Live events may have been missed since it was last there: queues read on from the last that came.
@@ -269,13 +268,13 @@ class Feed:
         self._bounded.add((queue, partition))
 
 
-def _find(routes: Mapping[type, Route], batch: OutgoingBatch) -> Matches | None:
+def _find(routes: Mapping[type, Route], batch: OutgoingBatch) -> QueueMatches | None:
     """The queues that the events of a batch are for: those that its supplier has found, if they still are."""
     found, batch.matches = batch.matches, None  # whoever keeps the receipt keeps no queues
     return found if found is not None and found.hold(routes) else _find_again(routes, batch)
 
 
-def _find_again(routes: Mapping[type, Route], batch: OutgoingBatch) -> Matches | None:
+def _find_again(routes: Mapping[type, Route], batch: OutgoingBatch) -> MatchedQueues | None:
     """None: those that a route always gives."""
     route = routes.get(batch.events[0].__class__)
     if batch.given is None and route is not None and route.always is not None:
@@ -285,7 +284,7 @@ def _find_again(routes: Mapping[type, Route], batch: OutgoingBatch) -> Matches |
         () if (to := routes.get(event.__class__)) is None else to.find(event, header)
         for event, header, _ in batch
     ]
-    return Matches(routes, changes, queues)
+    return MatchedQueues(routes, changes, queues)
 
 
 def ring_all(queues: Iterable[JournalQueue]) -> None:
@@ -322,9 +321,11 @@ class JournalQueue(EventQueue):
         places: Iterable[PartitionPosition],
         ends: bool = False,
         feed: Feed,
-        conditions: Mapping[type[Event], Condition | AnyOf],
+        conditions: Mapping[type[Event], ReceiverCondition | AnyCondition],
         begin: Begin | None = None,
-        of_version: Callable[[type[Event]], Condition | AnyOf | InOwnClass | None] = lambda _: None,
+        of_version: Callable[
+            [type[Event]], ReceiverCondition | AnyCondition | InOwnClass | None
+        ] = lambda _: None,
         on_gap: Callable[[HeliographError], object],
         tasks: Tasks,
         **queue: Any,
@@ -334,7 +335,7 @@ class JournalQueue(EventQueue):
         self._feed = feed
         self._conditions = conditions
         self._of_version = of_version
-        self._versions: dict[type[Event], Condition | AnyOf | InOwnClass] = {}
+        self._versions: dict[type[Event], ReceiverCondition | AnyCondition | InOwnClass] = {}
         self._begin = begin
         self._on_gap = on_gap
         self._places = {place.partition.partition: place for place in places}
@@ -427,7 +428,7 @@ class JournalQueue(EventQueue):
 
     # What the feed says. A queue that must be rung for it adds itself to `rings`.
 
-    def meet(self, partition: Partition, watermark: int, rings: list[JournalQueue]) -> None:
+    def meet(self, partition: HistoryPartition, watermark: int, rings: list[JournalQueue]) -> None:
         """There is another partition: where to begin in it is found by who takes, since that may ask."""
         with self._lock:
             if self._begin is None or partition.partition in self._places or self.closed:
@@ -525,7 +526,7 @@ class JournalQueue(EventQueue):
         """
         cls = item[0].__class__
         condition = self._versions.get(cls) or self._wanted_version(cls) if self.as_kept else None
-        if isinstance(condition, Condition) and condition.is_open:
+        if isinstance(condition, ReceiverCondition) and condition.is_open:
             return self.accept((item,), rings)
         assert item[1].offset is not None
         self.fall_behind(str(item[1].partition), item[1].offset, rings)
@@ -734,7 +735,7 @@ class JournalQueue(EventQueue):
         condition = self._conditions.get(cls) or self._versions.get(cls) or self._wanted_version(cls)
         return condition is not None and condition.holds(item[0], item[1])
 
-    def _wanted_version(self, cls: type[Event]) -> Condition | AnyOf | InOwnClass | None:
+    def _wanted_version(self, cls: type[Event]) -> ReceiverCondition | AnyCondition | InOwnClass | None:
         condition = self._of_version(cls)
         if condition is not None:
             self._versions[cls] = condition

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from heliograph.channel.queueing.queue import EventQueue, Item
-    from heliograph.channel.routing.conditions import AnyOf, Condition
+    from heliograph.channel.routing.conditions import AnyCondition, ReceiverCondition
     from heliograph.model.event import Event
     from heliograph.qos.policies import QoS
     from heliograph.runtime.ports import Clock, Tasks
@@ -31,7 +31,7 @@ FEW: Final = 1_000
 """Entries about what is kept no more that are not worth clearing away."""
 
 
-class History:
+class MemoryHistory:
     """Kept events. Suppliers add to it at the same time; a replay happens while they are all held still."""
 
     def __init__(self, qos: QoS, clock: Clock, tasks: Tasks) -> None:
@@ -103,14 +103,16 @@ class History:
                 self.bytes, self.kept = sum(sizes), len(sizes)
                 self._forget_ages()
 
-    def replay(self, queue: EventQueue, conditions: Mapping[type[Event], Condition | AnyOf]) -> int:
+    def replay(
+        self, queue: EventQueue, conditions: Mapping[type[Event], ReceiverCondition | AnyCondition]
+    ) -> int:
         """Give a new queue what it would have matched, in the order of intake; returns how many."""
         items = self.matching(conditions)
         for item in items:
             queue.put_extra(item)
         return len(items)
 
-    def matching(self, conditions: Mapping[type[Event], Condition | AnyOf]) -> list[Item]:
+    def matching(self, conditions: Mapping[type[Event], ReceiverCondition | AnyCondition]) -> list[Item]:
         """What is kept and meets a condition, in the order of intake."""
         now = self._clock.monotonic_ns()
         with self._lock:
@@ -123,7 +125,7 @@ def _station_seq(item: Item) -> int:
     return item[1].station_seq
 
 
-def meets(conditions: Mapping[type[Event], Condition | AnyOf], item: Item) -> bool:
+def meets(conditions: Mapping[type[Event], ReceiverCondition | AnyCondition], item: Item) -> bool:
     """Whether the condition for an event's type holds for it; without one it does not."""
     condition = conditions.get(type(item[0]))
     return condition is not None and condition.holds(item[0], item[1])

@@ -12,8 +12,8 @@ from weakref import WeakSet
 import msgspec
 
 from heliograph.channel.history.feed import Feed, JournalQueue
-from heliograph.channel.history.positions import NOW, Cursors, OffsetRange, PartitionPosition, Point
-from heliograph.channel.receive.options import for_version
+from heliograph.channel.history.positions import Cursors, PartitionPosition
+from heliograph.channel.selection import NOW, OffsetRange, Point, for_version
 from heliograph.errors import NotPossible, QueryFailed
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from heliograph.channel.context import ChannelContext
-    from heliograph.channel.history.store import Partition, Store, SupplierLease
+    from heliograph.channel.history.store import HistoryPartition, HistoryStore, SupplierLease
     from heliograph.channel.queueing.queue import EventQueue
-    from heliograph.channel.receive.options import Selection
+    from heliograph.channel.selection import Selection
     from heliograph.model.event import Event
     from heliograph.qos.dispatch_order import Ranking
     from heliograph.qos.policies import QoS
@@ -55,7 +55,7 @@ class Journalled:
         self._services = services
         self.feed = Feed(services.ports.tasks)
         self._leases: WeakSet[Lease] = WeakSet()
-        self.store: Store = services.open_store(channel, types, self.feed.durable, qos)
+        self.store: HistoryStore = services.open_store(channel, types, self.feed.durable, qos)
         self.feed.begin(self.store)
 
     def place(self, selection: Selection, start: Point, until: Point) -> Selection:
@@ -87,11 +87,11 @@ class Journalled:
         # In an order that all stations agree on: of two who try at once one has it.
         wanted = [p for p in self.hosts() if span.ends is None or p.partition in span.ends]
 
-        def unless_away(partition: Partition) -> AbstractContextManager[None]:
+        def unless_away(partition: HistoryPartition) -> AbstractContextManager[None]:
             can_wait = span.ends is None and partition is not self.store
             return suppress(QueryFailed) if can_wait else nullcontext()
 
-        held: list[Partition] = []
+        held: list[HistoryPartition] = []
         try:
             # All are held before it begins in any: where depends on whether it was in one of them.
             for partition in wanted:
@@ -128,7 +128,7 @@ class Journalled:
         self._leases.add(lease)
         return lease
 
-    def hosts(self) -> list[Partition]:
+    def hosts(self) -> list[HistoryPartition]:
         """Those within reach, any of which may hand out to a group: in an order that all agree on."""
         return sorted(self._within_reach(), key=lambda p: p.partition)
 
@@ -163,7 +163,7 @@ class Journalled:
             on_ready=on_ready,
         )
 
-    def _place(self, partition: Partition, span: OffsetRange) -> PartitionPosition | None:
+    def _place(self, partition: HistoryPartition, span: OffsetRange) -> PartitionPosition | None:
         """Where a queue is in a partition; None: it does not want it, or finds out when it has met it."""
         name = partition.partition
         if span.ends is not None and name not in span.ends:
@@ -177,7 +177,9 @@ class Journalled:
             else None
         )
 
-    def _begins(self, partitions: Iterable[Partition], start: Point, *, all_of_them: bool) -> dict[str, int]:
+    def _begins(
+        self, partitions: Iterable[HistoryPartition], start: Point, *, all_of_them: bool
+    ) -> dict[str, int]:
         """The first offset wanted, per partition. One whose keeper does not answer is asked again later."""
         begins: dict[str, int] = {}
         for partition in partitions:
@@ -190,14 +192,14 @@ class Journalled:
                     raise
         return begins
 
-    def _begin(self, start: Point, partition: Partition, met: int) -> int:
+    def _begin(self, start: Point, partition: HistoryPartition, met: int) -> int:
         """Where a receiver begins in a partition that it meets later."""
         if start in NOW:
             return met
         # An offset was one of the partition that was known then.
         return self._offset(partition, "earliest" if type(start) is int else start)
 
-    def _first_begin(self, span: OffsetRange, partition: Partition, met: int, cursors: Cursors) -> int:
+    def _first_begin(self, span: OffsetRange, partition: HistoryPartition, met: int, cursors: Cursors) -> int:
         """Where a durable consumer begins that has never been in a partition.
 
         If it was in others before, its "now" is long past, and what was kept here since then is for it.
@@ -207,11 +209,11 @@ class Journalled:
         begin = span.begins.get(partition.partition)
         return self._begin(span.start, partition, met) if begin is None else begin
 
-    def _within_reach(self) -> list[Partition]:
+    def _within_reach(self) -> list[HistoryPartition]:
         """The partitions whose keepers are there; without any, the one whose keeper is asked for."""
         return [p for p in self.feed.partitions.values() if p.reachable] or [self.store]
 
-    def _check_point(self, point: Any, partitions: list[Partition]) -> None:
+    def _check_point(self, point: Any, partitions: list[HistoryPartition]) -> None:
         match point:
             case None | "earliest" | "now" | "latest":
                 return
@@ -241,7 +243,7 @@ class Journalled:
             "datetime and {partition: offset} are",
         )
 
-    def _offset(self, partition: Partition, point: Any) -> int:
+    def _offset(self, partition: HistoryPartition, point: Any) -> int:
         if isinstance(point, Mapping):
             point = point.get(partition.partition, "earliest")
         if point == "earliest":
@@ -254,6 +256,6 @@ class Journalled:
         return offset
 
 
-def _speaks_of(until: Point, partition: Partition) -> bool:
+def _speaks_of(until: Point, partition: HistoryPartition) -> bool:
     """Whether an end says anything of a partition; one that names others leaves it out."""
     return not isinstance(until, Mapping) or partition.partition in until

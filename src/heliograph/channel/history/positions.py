@@ -9,41 +9,16 @@ from __future__ import annotations
 from collections import deque
 from contextlib import suppress
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Final
 
 from heliograph.errors import NotPossible, QueryFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from datetime import datetime
+    from collections.abc import Iterable, Iterator
 
-    from heliograph.channel.history.store import Cursor, Partition
+    from heliograph.channel.history.store import HistoryCursor, HistoryPartition
     from heliograph.channel.queueing.queue import Item
-
-Begin: TypeAlias = "Callable[[Partition, int], int]"
-"""Where a receiver begins in a partition that was met when its watermark was the second argument."""
-Point: TypeAlias = "str | int | datetime | Mapping[str, int] | None"
-"""A place in a channel's history: "earliest", "now" or "latest", an offset, an aware datetime, or an offset
-for each partition."""
-
-
-NOW: Final = ("now", "latest")
-"""Names of the place behind all that is kept."""
-
-
-class OffsetRange(msgspec.Struct, frozen=True):
-    """The part of a history that a receiver wants."""
-
-    start: Point = "now"
-    """As it was asked for."""
-    begins: dict[str, int] = {}
-    """The first offset that it wants, per partition."""
-    ends: dict[str, int] | None = None
-    """The offset at which it ends, per partition, and it wants no other partition; None: it does not end."""
-    later: Begin | None = None
-    """Finds where it begins in partitions that are met later; None: it wants none of those."""
+    from heliograph.channel.selection import Begin, Point
 
 
 class PartitionPosition:
@@ -72,7 +47,7 @@ class PartitionPosition:
 
     def __init__(
         self,
-        partition: Partition,
+        partition: HistoryPartition,
         position: int | None = 0,
         *,
         behind: bool = False,
@@ -197,18 +172,18 @@ class Cursors:
     def __init__(self, name: str, begin: Begin) -> None:
         self._name = name
         self._begin = begin
-        self._held: dict[str, Cursor] = {}
-        self._open: dict[str, Cursor] = {}
-        self._partitions: dict[str, Partition] = {}
+        self._held: dict[str, HistoryCursor] = {}
+        self._open: dict[str, HistoryCursor] = {}
+        self._partitions: dict[str, HistoryPartition] = {}
         self.goes_on = False
         """Whether it had a place in any of the partitions before they were opened here."""
 
-    def hold(self, partition: Partition) -> None:
+    def hold(self, partition: HistoryPartition) -> None:
         """Keep others from its place in a partition until it is opened; CursorHeld if it is another's."""
         cursor = self._held[partition.partition] = partition.cursor(self._name)
         self.goes_on = self.goes_on or cursor.position is not None
 
-    def open(self, partition: Partition, met: int) -> int:
+    def open(self, partition: HistoryPartition, met: int) -> int:
         """Take its place in a partition: where it was, or where it begins; CursorHeld if it is another's."""
         if partition.partition not in self._held:
             self.hold(partition)
@@ -235,7 +210,7 @@ class Cursors:
         before.forsake()
         return position
 
-    def of(self, partition: str) -> Cursor | None:
+    def of(self, partition: str) -> HistoryCursor | None:
         """None for one that was never met."""
         return self._open.get(partition)
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from heliograph.channel.publish.batch import OutgoingBatch
+    from heliograph.channel.ack_protocol import Acking, CoordinatorPort, JoinRequest
+    from heliograph.channel.batch import OutgoingBatch
     from heliograph.channel.queueing.queue import Item
-    from heliograph.channel.receive.ack_protocol import Acking, Coordinator, JoinRequest
-    from heliograph.channel.receive.options import Selection
+    from heliograph.channel.selection import Selection
     from heliograph.errors import HeliographError
     from heliograph.model.event import Event
     from heliograph.model.history_epochs import Epochs
@@ -78,7 +78,7 @@ class Telling(Protocol):
         ...
 
 
-class Cursor(Protocol):
+class HistoryCursor(Protocol):
     """How far a durable consumer has come. Exclusive: opening it anew fences whoever had it before."""
 
     @property
@@ -147,7 +147,7 @@ class SupplierLease(Protocol):
     def close(self) -> None: ...
 
 
-class Partition(Protocol):
+class HistoryPartition(Protocol):
     """What one station keeps of a channel's history, to be read, with the places of its durable consumers."""
 
     partition: str
@@ -155,7 +155,7 @@ class Partition(Protocol):
     kept_here: bool
     """Whether this station keeps it, or another one."""
 
-    def desk(self, wish: JoinRequest, selection: Selection, acking: Acking) -> Coordinator | None:
+    def desk(self, wish: JoinRequest, selection: Selection, acking: Acking) -> CoordinatorPort | None:
         """Where its keeper hands the events of the selection's group out to a member; None: here.
 
         CursorHeld when the group is open at another keeper, QueryFailed when this one is away or not ready.
@@ -211,7 +211,7 @@ class Partition(Protocol):
         """The first offset appended at that time (ns) or later."""
         ...
 
-    def cursor(self, name: str, owner: str | None = None, epoch: int | None = None) -> Cursor:
+    def cursor(self, name: str, owner: str | None = None, epoch: int | None = None) -> HistoryCursor:
         """The cursor of a durable consumer; CursorHeld while another owner has it.
 
         With an epoch it is not opened anew: who had it goes on; CursorFenced if somebody opened it since.
@@ -223,7 +223,7 @@ class Partition(Protocol):
         ...
 
 
-class Store(Partition, Protocol):
+class HistoryStore(HistoryPartition, Protocol):
     """The partition into which this station's own pushes go."""
 
     kept_here: bool
@@ -259,7 +259,7 @@ class Store(Partition, Protocol):
         ...
 
 
-class KeepingStore(Store, Protocol):
+class KeepingStore(HistoryStore, Protocol):
     """The store of a channel whose history this station keeps."""
 
     def append_due(self, item: Item, push_id: str) -> StoreReceipt:

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import msgspec
 
+from heliograph.channel.batch import OutgoingBatch
 from heliograph.channel.history.store import Tombstone
-from heliograph.channel.publish.batch import OutgoingBatch
 from heliograph.channel.publish.entry import Entry, Source
 from heliograph.channel.queueing.queue import EventQueue
 from heliograph.codec import decoder, encoder
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.channel import Channel
     from heliograph.channel.context import ChannelContext
-    from heliograph.channel.history.store import KeepingStore, Level, Store, StoreReceipt
+    from heliograph.channel.history.store import HistoryStore, KeepingStore, Level, StoreReceipt
     from heliograph.channel.queueing.queue import Item
     from heliograph.errors import HistoryDamaged
     from heliograph.runtime.timers import Timer
@@ -521,7 +521,7 @@ class DelayedElsewhere(Delayed):
         return self._store.cancel_later(_push_id(header) if push_id is None else push_id)
 
 
-def delayed_for(channel: Channel[Any], services: ChannelContext, store: Store | None) -> Delayed:
+def delayed_for(channel: Channel[Any], services: ChannelContext, store: HistoryStore | None) -> Delayed:
     """What a channel with this store, or with none, has."""
     if store is None:
         return Delayed(channel, services)

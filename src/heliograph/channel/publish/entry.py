@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.channel import Channel
     from heliograph.channel.queueing.queue import EventQueue, Item
-    from heliograph.channel.routing.compiler import Matches, Route
+    from heliograph.channel.routing.compiler import MatchedQueues, Route
     from heliograph.channel.routing.forwarding import Origin
     from heliograph.runtime.ports import Lock
 
@@ -153,7 +153,7 @@ class Entry:
                 self._turn.notify_all()
         raise self._cannot_wait(full, seconds)
 
-    def _match(self, event: Any, known: Callable[[Route], Header]) -> Matches:
+    def _match(self, event: Any, known: Callable[[Route], Header]) -> MatchedQueues:
         """The queues that an event is for, found without the lock."""
         routes = self.routes
         return match(routes, (event,), known(self.route_of(event)))
@@ -163,7 +163,7 @@ class Entry:
         event: Any,
         known: Callable[[Route], Header],
         stamp: Callable[[Route], Header],
-        found: Matches,
+        found: MatchedQueues,
     ) -> Tried:
         """Under the lock."""
         route = self.route_of(event)

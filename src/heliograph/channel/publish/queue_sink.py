@@ -13,9 +13,9 @@ from itertools import takewhile
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Never
 
+from heliograph.channel.batch import OutgoingBatch
 from heliograph.channel.inline_counters import take_numbers
 from heliograph.channel.publish.acks import Receipt, outcome
-from heliograph.channel.publish.batch import OutgoingBatch
 from heliograph.channel.publish.codegen import PushContext
 from heliograph.channel.publish.options import PLAIN
 from heliograph.channel.routing.compiler import match
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from heliograph.channel.publish.numbering import Numbering
     from heliograph.channel.publish.options import Stamp
     from heliograph.channel.queueing.queue import EventQueue, Item
-    from heliograph.channel.routing.compiler import Matches, Route
+    from heliograph.channel.routing.compiler import MatchedQueues, Route
     from heliograph.model.event import Header
 
 TOGETHER: Final = 512
@@ -228,7 +228,7 @@ class QueueSink:
         if not alike:
             events = list(takewhile(lambda event: event.__class__ is route.cls, events))
         wanted: Sequence[int] | None = None
-        found: Matches | None = None
+        found: MatchedQueues | None = None
         if route.sole is not None and route.choose is not None:
             # What is asked of the header is the same for all of them.
             wanted = route.choose(events, numbering.known(route, PLAIN))

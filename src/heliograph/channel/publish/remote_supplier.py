@@ -13,13 +13,13 @@ from itertools import islice
 from threading import get_ident  # only to know a thread again
 from typing import TYPE_CHECKING, Any, Final, TypeGuard, cast
 
+from heliograph.channel.batch import IncomingBatch, OutgoingBatch
 from heliograph.channel.publish.acks import expect_for
-from heliograph.channel.publish.batch import IncomingBatch, OutgoingBatch
 from heliograph.channel.publish.entry import Entry, Source
 from heliograph.channel.publish.queue_sink import TOGETHER
 from heliograph.channel.publish.worker_acks import expected_by, take_in_settled
 from heliograph.channel.queueing.queue import BATCH
-from heliograph.channel.routing.compiler import Matches, changes_of
+from heliograph.channel.routing.compiler import MatchedQueues, changes_of
 from heliograph.channel.routing.forwarding import ELSEWHERE
 from heliograph.errors import Closed, ForkedStation
 from heliograph.model.event import Event, info_of
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from heliograph.channel.publish.worker_acks import WorkerAcks
     from heliograph.channel.queueing.queue import EventQueue, Item
     from heliograph.channel.routing.compiler import CallOne, Route
-    from heliograph.channel.routing.conditions import AnyOf, Condition
+    from heliograph.channel.routing.conditions import AnyCondition, ReceiverCondition
     from heliograph.model.event import EventId, Header
 
 
@@ -294,7 +294,7 @@ class RemoteSupplier(Source):
 
         return call
 
-    def _sole_of(self, route: Route) -> tuple[EventQueue, Condition | AnyOf] | None:
+    def _sole_of(self, route: Route) -> tuple[EventQueue, ReceiverCondition | AnyCondition] | None:
         """The queue that is the only target, if its receiver can be called past it."""
         sole = route.sole if self._calls_directly else None
         return None if sole is None or sole[0].caller is None or route.lifetime_ns is not None else sole
@@ -415,7 +415,7 @@ class RemoteSupplier(Source):
         self._some = min(TOGETHER, 2 * max(1, done - first))
         return done, full
 
-    def _match_all(self, arrived: Sequence[Item], first: int) -> Matches:
+    def _match_all(self, arrived: Sequence[Item], first: int) -> MatchedQueues:
         """The queues of some of these events, found without the lock; they may be of types not known here."""
         routes = self.entry.routes
         changes = changes_of(routes)
@@ -424,7 +424,7 @@ class RemoteSupplier(Source):
             () if (route := routes.get(event.__class__)) is None else route.queues(event, header)
             for event, header, _ in some
         ]
-        return Matches(routes, changes, queues)
+        return MatchedQueues(routes, changes, queues)
 
 
 def _given(header: Header) -> Header:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
+from heliograph.channel.batch import OutgoingBatch
 from heliograph.channel.history.store import Tombstone
 from heliograph.channel.publish.acks import Receipt
-from heliograph.channel.publish.batch import OutgoingBatch
 from heliograph.channel.publish.delayed import Later
 from heliograph.channel.publish.options import PLAIN
-from heliograph.channel.routing.compiler import Matches, changes_of, match
+from heliograph.channel.routing.compiler import MatchedQueues, changes_of, match
 from heliograph.errors import AppendTimeout, InvalidEvent, NotPossible, Suspended
 from heliograph.model.event import PUSH_ID, Event, info_of
 from heliograph.runtime.ports import seconds_until
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from heliograph.channel.channel import Channel
-    from heliograph.channel.history.store import Store, StoreReceipt, SupplierLease
+    from heliograph.channel.history.store import HistoryStore, StoreReceipt, SupplierLease
     from heliograph.channel.publish.acks import Ack, Ticket
     from heliograph.channel.publish.codegen import Push
     from heliograph.channel.publish.entry import Entry
@@ -56,7 +56,7 @@ class StoreSink:
         numbering: Numbering,
         ack: Ack,
         *,
-        store: Store,
+        store: HistoryStore,
         lease: SupplierLease | None,
     ) -> None:
         self._channel = channel
@@ -254,7 +254,7 @@ class StoreSink:
         kept = self._channel.delayed.keep(item, later, self._level, timeout)
         return kept, OutgoingBatch.of((item,))
 
-    def match_all(self, events: Sequence[Any], said: Stamp) -> Matches | None:
+    def match_all(self, events: Sequence[Any], said: Stamp) -> MatchedQueues | None:
         """The queues that events are for; None where no filter decides, or another station routes them.
 
         Also where a filter cannot be asked, for want of memory: that is no reason to keep no event.
@@ -272,17 +272,17 @@ class StoreSink:
         try:
             if len(events) == 1:
                 route = entry.route_of(events[0])
-                return Matches(routes, changes, (route.find(events[0], known(route, said)),))
+                return MatchedQueues(routes, changes, (route.find(events[0], known(route, said)),))
             for _, alike in groupby(events, type):
                 some = list(alike)
                 route = entry.route_of(some[0])
                 found += _shared(match(routes, some, known(route, said)).queues)
         except (MemoryError, RecursionError):
             return None
-        return Matches(routes, changes, found)
+        return MatchedQueues(routes, changes, found)
 
     def _batch(
-        self, events: Sequence[Any], said: Stamp, matches: Matches | None, *, alike: bool = False
+        self, events: Sequence[Any], said: Stamp, matches: MatchedQueues | None, *, alike: bool = False
     ) -> OutgoingBatch:
         """Under the lock: a batch of events; those of several classes have a header each.
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from heliograph.channel.admin import LetsThrough
     from heliograph.channel.channel import Channel
-    from heliograph.channel.explain import Explanation, GeneratedCode
-    from heliograph.channel.history.store import Store, SupplierLease
+    from heliograph.channel.explain import EventExplanation, GeneratedCode
+    from heliograph.channel.history.store import HistoryStore, SupplierLease
     from heliograph.channel.publish.acks import AckMonitor
     from heliograph.channel.publish.codegen import Push
     from heliograph.channel.publish.periodic import Periodic
@@ -91,7 +91,7 @@ class Supplier(Source, Generic[T]):
         name: str,
         epoch: int,
         *,
-        store: Store | None = None,
+        store: HistoryStore | None = None,
         lease: SupplierLease | None = None,
         watching: AckMonitor | None = None,
     ) -> None:
@@ -191,11 +191,11 @@ class Supplier(Source, Generic[T]):
         return periodic
 
     @overload
-    def explain(self, event: T, *, code: Literal[False] = ...) -> Explanation: ...
+    def explain(self, event: T, *, code: Literal[False] = ...) -> EventExplanation: ...
     @overload
     def explain(self, event: T | None = ..., *, code: Literal[True]) -> GeneratedCode: ...
     @names_options
-    def explain(self, event: T | None = None, *, code: bool = False) -> Explanation | GeneratedCode:
+    def explain(self, event: T | None = None, *, code: bool = False) -> EventExplanation | GeneratedCode:
         """Which receivers would get an event, and where it would stop; see `heliograph.channel.explain`.
 
         Args:

@@ -54,29 +54,28 @@ from math import inf
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
+from heliograph.channel.batch import Item as Item  # noqa: PLC0414, TC001 - callers know it from here
 from heliograph.channel.ledger import QueueCounts
 from heliograph.channel.queueing.storage import Fifo
 from heliograph.codec.sizes import SIZES, SMALL, bound_in_events, largest_of, largest_unmeasured, size_of
-from heliograph.model.event import Event, Header
 from heliograph.qos.policies import DEFAULT_QUEUE_BYTES, LOWEST_PRIORITY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
+    from heliograph.channel.batch import OutgoingBatch
     from heliograph.channel.dispatch.reader_handover import Reader
     from heliograph.channel.observer import Watch
-    from heliograph.channel.publish.batch import OutgoingBatch
     from heliograph.channel.queueing.history_merge import LateJoin
     from heliograph.channel.queueing.journal_reading import JournalReading
     from heliograph.channel.queueing.stage import Stage
     from heliograph.channel.queueing.storage import Storage
     from heliograph.errors import HeliographError, HistoryDamaged, HistoryGone, HistoryReset
+    from heliograph.model.event import Event, Header
     from heliograph.qos.dispatch_order import Ranking, Waiting
     from heliograph.runtime.ports import Clock, Lock, Tasks
 
 A = TypeVar("A")
-Item: TypeAlias = tuple[Event, Header, int]
-"""An event, its header, and the monotonic instant in ns when its lifespan ends; 0 when it has none."""
 QueuePolicy: TypeAlias = Literal["block", "drop_oldest", "drop_soonest", "drop_newest", "coalesce"]
 
 DEADLINE: Final = itemgetter(2)

@@ -2,7 +2,7 @@
 
     cache = ReaderCache(CacheLimits(depth=1))
     cache.accept(Arrival("write", event, key, writer, source_ts), now)        # None, or why it is not kept
-    for data, info in cache.select(Wanted(...), take=True, now=now): ...
+    for data, info in cache.select(SampleSelection(...), take=True, now=now): ...
 
 A pure state machine: no clock, no lock, no thread. Whoever feeds it (`heliograph.channel.receive.cache_feed`)
 holds a lock around each call and says what time it is, in nanoseconds since 1970.
@@ -191,7 +191,7 @@ class Instance:
         self.purge_at: int | None = None
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class SampleSelection(msgspec.Struct, frozen=True, kw_only=True):
     """Which samples a read or take asks for."""
 
     sample_states: frozenset[SampleState] = frozenset(("not-read", "read"))
@@ -206,7 +206,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """Only samples whose data meets this."""
 
 
-ANY: Final = Wanted()
+ANY: Final = SampleSelection()
 
 
 class ReaderCache:
@@ -468,7 +468,7 @@ class ReaderCache:
 
     # What goes out
 
-    def select(self, wanted: Wanted, *, take: bool, now: int) -> list[tuple[Any, SampleInfo]]:
+    def select(self, wanted: SampleSelection, *, take: bool, now: int) -> list[tuple[Any, SampleInfo]]:
         """The samples that are asked for, each with what is known of it; those taken are here no more."""
         chosen = self._chosen(wanted, now)
         infos = self._infos(chosen)
@@ -489,11 +489,11 @@ class ReaderCache:
             instance.valid -= valid
             self.samples -= valid
 
-    def has(self, wanted: Wanted, now: int) -> bool:
+    def has(self, wanted: SampleSelection, now: int) -> bool:
         """Whether there is such a sample."""
         return bool(self._chosen(msgspec.structs.replace(wanted, most=1), now))
 
-    def _chosen(self, wanted: Wanted, now: int) -> list[tuple[Instance, _Sample]]:
+    def _chosen(self, wanted: SampleSelection, now: int) -> list[tuple[Instance, _Sample]]:
         chosen: list[tuple[Instance, _Sample]] = []
         for instance in self._instances(wanted):
             self._expire(instance, now)
@@ -514,7 +514,7 @@ class ReaderCache:
             chosen.sort(key=lambda one: one[1].source if self.limits.by_source else (one[1].number, ""))
         return chosen if wanted.most is None else chosen[: wanted.most]
 
-    def _instances(self, wanted: Wanted) -> Iterable[Instance]:
+    def _instances(self, wanted: SampleSelection) -> Iterable[Instance]:
         if wanted.instance is not None:
             found = self._by_handle.get(wanted.instance)
             return () if found is None else (found,)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from heliograph.channel.channel import Channel
     from heliograph.channel.receive.consumer import Consumer
     from heliograph.channel.receive.delivery import Delivery
-    from heliograph.channel.receive.options import Wanted
+    from heliograph.channel.selection import Wanted
     from heliograph.runtime.timers import Timer
 
 IN_HAND_LIMIT: Final = 5.0

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.channel import Channel
     from heliograph.channel.queueing.queue import EventQueue
-    from heliograph.channel.receive.options import Selection
+    from heliograph.channel.selection import Selection
     from heliograph.model.event import Header
 
 

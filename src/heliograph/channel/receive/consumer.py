@@ -19,16 +19,16 @@ from heliograph.runtime.timeouts import check_timeout
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
-    from heliograph.channel.channel import Channel
-    from heliograph.channel.queueing.queue import EventQueue, Item
-    from heliograph.channel.receive.ack_protocol import (
+    from heliograph.channel.ack_protocol import (
         AckOptions,
-        Coordinator,
+        CoordinatorPort,
         GroupMembership,
         Handed,
         HostCoordinator,
     )
-    from heliograph.channel.receive.options import Selection
+    from heliograph.channel.channel import Channel
+    from heliograph.channel.queueing.queue import EventQueue, Item
+    from heliograph.channel.selection import Selection
     from heliograph.errors import HeliographError, HistoryDamaged, HistoryGone, HistoryReset
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class Consumer(QueuedReceiver, Generic[T]):
         raises_gaps: bool = False,
         open_desk: Callable[[str, EventQueue, Sequence[Item]], HostCoordinator],
         terms: AckOptions | None = None,
-        shared: tuple[EventQueue, Coordinator] | None = None,
+        shared: tuple[EventQueue, CoordinatorPort] | None = None,
     ) -> None:
         super().__init__(channel, name, selection)
         self._clock = channel.ports.clock

@@ -1,6 +1,6 @@
 """Opens consumers: plain, durable, acknowledging, and members of groups.
 
-A consumer gets a coordinator (`heliograph.channel.receive.ack_protocol`) when it has to acknowledge anything.
+A consumer gets a coordinator (`heliograph.channel.ack_protocol`) when it has to acknowledge anything.
 The members of a group share one, with one cursor on a persistent channel: the group is opened with its first
 member, closed with its last, and goes on where it was. Elsewhere a group that says nothing about
 acknowledging needs none.
@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from heliograph.channel.receive.ack_protocol import Acking, AckOptions, JoinRequest, agree
+from heliograph.channel.ack_protocol import Acking, AckOptions, JoinRequest, agree
 from heliograph.channel.receive.consumer import Consumer, GroupReceiver
-from heliograph.channel.receive.coordinator_failover import FailoverCoordinator, Found
+from heliograph.channel.receive.coordinator_failover import FailoverCoordinator, FoundCoordinator
 from heliograph.channel.receive.dead_letters import give_up, open_dead_letter_channel
 from heliograph.errors import CursorHeld, NotPossible, QueryFailed
 from heliograph.model.event import Event, info_of
@@ -28,14 +28,14 @@ from heliograph.model.event import Event, info_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from heliograph.channel.ack_protocol import CoordinatorPort, HostCoordinator, HostMembership
     from heliograph.channel.channel import Channel
     from heliograph.channel.context import ChannelContext
     from heliograph.channel.history.partitions import Journalled
-    from heliograph.channel.history.positions import Cursors, Point
+    from heliograph.channel.history.positions import Cursors
     from heliograph.channel.queueing.queue import EventQueue, Item
-    from heliograph.channel.receive.ack_protocol import Coordinator, HostCoordinator, HostMembership
-    from heliograph.channel.receive.options import Selection
     from heliograph.channel.registry import Registry
+    from heliograph.channel.selection import Point, Selection
 
 log = logging.getLogger(__name__)
 
@@ -199,7 +199,7 @@ class ConsumerFactory(Generic[T]):
 
     def _find(
         self, name: str, how: ConsumerRequest, selection: Selection, acking: Acking, *, patient: bool
-    ) -> Found:
+    ) -> FoundCoordinator:
         """The one coordinator of a group: of several keepers, the first that has it or can open it."""
         refused: CursorHeld | QueryFailed | None = None
         assert self._journal is not None
@@ -211,17 +211,17 @@ class ConsumerFactory(Generic[T]):
                     agree(self._channel.name, tuple(selection.conditions), shared=True, **acking)
                     desk = host.desk(wish, selection, acking)
                     assert desk is not None
-                    return Found(desk)
+                    return FoundCoordinator(desk)
                 with self._lock:
                     shared = self._shared(how, selection, acking)
-                    return Found(shared.desk, shared.queue, lambda: self._channel.types)
+                    return FoundCoordinator(shared.desk, shared.queue, lambda: self._channel.types)
             except (CursorHeld, QueryFailed) as error:
                 refused = refused or error
         assert refused is not None
         raise refused
 
     def _member(
-        self, name: str, how: ConsumerRequest, selection: Selection, queue: EventQueue, desk: Coordinator
+        self, name: str, how: ConsumerRequest, selection: Selection, queue: EventQueue, desk: CoordinatorPort
     ) -> Consumer[T]:
         return Consumer(
             self._channel,

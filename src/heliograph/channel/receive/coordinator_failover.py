@@ -14,14 +14,14 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from heliograph.channel.receive.ack_protocol import Handed, SpotNumbers, spot_of
+from heliograph.channel.ack_protocol import Handed, SpotNumbers, spot_of
 from heliograph.errors import Closed, CursorHeld, DecodeError, FormatError, QueryFailed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from heliograph.channel.ack_protocol import CoordinatorPort, GroupMembership, Spot
     from heliograph.channel.queueing.queue import EventQueue
-    from heliograph.channel.receive.ack_protocol import Coordinator, GroupMembership, Spot
     from heliograph.errors import HeliographError
     from heliograph.model.event import Event
     from heliograph.runtime.ports import Tasks
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Found(NamedTuple):
+class FoundCoordinator(NamedTuple):
     """A coordinator for a member."""
 
-    desk: Coordinator
+    desk: CoordinatorPort
     queue: EventQueue | None = None
     """What it takes from, if it is in this station."""
     types: Callable[[], tuple[type[Event], ...]] = tuple
@@ -45,14 +45,14 @@ class Found(NamedTuple):
 
 
 class FailoverCoordinator:
-    """See the module, and `heliograph.channel.receive.ack_protocol.Coordinator`; for one member.
+    """See the module, and `heliograph.channel.ack_protocol.CoordinatorPort`; for one member.
 
     Args:
         found: where it sits down first.
         find: walks through the keepers; CursorHeld or QueryFailed when none of them can have it for now.
     """
 
-    def __init__(self, found: Found, find: Callable[[], Found], tasks: Tasks) -> None:
+    def __init__(self, found: FoundCoordinator, find: Callable[[], FoundCoordinator], tasks: Tasks) -> None:
         self.terms = found.desk.terms
         self._found = found
         self._find = find
@@ -75,13 +75,13 @@ class FailoverCoordinator:
 
 
 class FailoverMembership:
-    """See the module, and `heliograph.channel.receive.ack_protocol.GroupMembership`. Its numbers stay,
+    """See the module, and `heliograph.channel.ack_protocol.GroupMembership`. Its numbers stay,
     whichever coordinator it has."""
 
     def __init__(
         self,
-        found: Found,
-        find: Callable[[], Found],
+        found: FoundCoordinator,
+        find: Callable[[], FoundCoordinator],
         member: str,
         ring: Callable[[], object],
         tasks: Tasks,
@@ -90,7 +90,7 @@ class FailoverMembership:
         self._member = member
         self._ring = ring
         self._moving = tasks.lock(f"seat of {member}")
-        self._at: tuple[Found, GroupMembership] = (found, found.desk.sit(member, ring))
+        self._at: tuple[FoundCoordinator, GroupMembership] = (found, found.desk.sit(member, ring))
         self._numbers = SpotNumbers()
         self._left = False
         self._failure: HeliographError | None = None
@@ -174,7 +174,7 @@ class FailoverMembership:
 
     # Inside
 
-    def _read(self, found: Found, seat: GroupMembership, handed: list[Handed]) -> list[Handed]:
+    def _read(self, found: FoundCoordinator, seat: GroupMembership, handed: list[Handed]) -> list[Handed]:
         """What was handed out, in this station's classes; from the first that cannot be on it is given back.
 
         Other members may be able to read it. This one leaves, and is told why.

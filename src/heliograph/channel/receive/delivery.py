@@ -9,14 +9,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from heliograph.channel.receive.ack_protocol import MAX_REASON, REJECTED
+from heliograph.channel.ack_protocol import MAX_REASON, REJECTED
 from heliograph.errors import NotPossible
 from heliograph.model.event import Event
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from heliograph.channel.receive.ack_protocol import GroupMembership, Handed
+    from heliograph.channel.ack_protocol import GroupMembership, Handed
     from heliograph.model.event import Header
 
 T = TypeVar("T", bound=Event)

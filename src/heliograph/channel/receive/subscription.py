@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from heliograph.channel.dispatch.station_pools import Pool
     from heliograph.channel.observer import Watch
     from heliograph.channel.queueing.queue import EventQueue
-    from heliograph.channel.receive.options import Selection, Wanted
+    from heliograph.channel.selection import Selection, Wanted
     from heliograph.errors import HeliographError
 
 log = logging.getLogger(__name__)

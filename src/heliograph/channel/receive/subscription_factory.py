@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from heliograph.channel.receive.acking_subscription import AckingSubscription
 from heliograph.channel.receive.consumer_factory import ConsumerRequest
-from heliograph.channel.receive.options import QUEUE_OPTIONS
 from heliograph.channel.receive.subscription import (
     AsyncSubscription,
     InlineSubscription,
@@ -25,6 +24,7 @@ from heliograph.channel.receive.subscription import (
     Subscription,
     takes_header,
 )
+from heliograph.channel.selection import QUEUE_OPTIONS
 from heliograph.errors import NoThreadLeft, NotPossible
 from heliograph.model.event import Event
 from heliograph.runtime.ports import seconds_until
@@ -32,13 +32,12 @@ from heliograph.runtime.ports import seconds_until
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from heliograph.channel.ack_protocol import Acking
     from heliograph.channel.channel import Channel
     from heliograph.channel.context import ChannelContext
-    from heliograph.channel.history.positions import Point
-    from heliograph.channel.receive.ack_protocol import Acking
     from heliograph.channel.receive.consumer_factory import ConsumerFactory
-    from heliograph.channel.receive.options import Selection
     from heliograph.channel.registry import Registry
+    from heliograph.channel.selection import Point, Selection
 
 T = TypeVar("T", bound=Event)
 Function = TypeVar("Function", bound="Callable[..., object]")

@@ -46,7 +46,7 @@ class Version(NamedTuple):
         return self.supplier, self.epoch
 
 
-class Ask(NamedTuple):
+class AskForState(NamedTuple):
     """Ask a station for its state."""
 
     station: int
@@ -301,10 +301,10 @@ class ResyncMachine:
 
     # What goes out
 
-    def due(self, now: int) -> list[Ask | Check]:
+    def due(self, now: int) -> list[AskForState | Check]:
         """The questions to ask now."""
         self._want_missing(now)
-        actions: list[Ask | Check] = []
+        actions: list[AskForState | Check] = []
         for station, one in self._stations.items():
             if one.asking:
                 continue
@@ -312,7 +312,7 @@ class ResyncMachine:
                 self._question += 1
                 self.counts.asked += 1
                 one.asking = self._question
-                actions.append(Ask(station, one.asking))
+                actions.append(AskForState(station, one.asking))
             elif not one.wanted and not one.checking and now - one.heard >= self._check:
                 one.checking = True
                 actions.append(Check(station))

@@ -36,14 +36,14 @@ FEW_SOURCES: Final = 1_000
 _NUMBERS: Final = count(1)
 
 
-class Snapshot(NamedTuple):
+class StateSnapshot(NamedTuple):
     """The state of a station's suppliers."""
 
     marks: dict[Source, int]
     items: list[Item]
 
 
-Told: TypeAlias = "Callable[[Snapshot | HeliographError], object]"
+Told: TypeAlias = "Callable[[StateSnapshot | HeliographError], object]"
 
 
 def key_of(header: Header) -> Hashable:
@@ -121,7 +121,7 @@ class StateOffer:
             for told in asked:
                 told(taken)
 
-    def _taken(self) -> Snapshot | HeliographError:
+    def _taken(self) -> StateSnapshot | HeliographError:
         self.snapshots += 1
         try:
             return Closed(f"state of {self._channel.name}") if self.is_closed else self._take()
@@ -131,18 +131,18 @@ class StateOffer:
             self._channel.report(f"state of {self._channel.name}", None, error)
             return StateFailed(self._channel.name, type(error).__name__, str(error)[:500])
 
-    def _take(self) -> Snapshot:
+    def _take(self) -> StateSnapshot:
         if not callable(self._source):
             with self._lock:
                 marks = {source: numbers.low for source, numbers in self._numbers.items()}
-                return Snapshot(marks, list(self._latest.values()))
+                return StateSnapshot(marks, list(self._latest.values()))
         marks = self.marks()  # first: what is pushed while the function runs comes by itself
         items = []
         for event in self._source():
             items.append((event, self._header(event), 0))
             if len(items) > MAX_KEYS:
                 raise NotPossible(self._channel.name, f"a state of more than {MAX_KEYS:,} rows")
-        return Snapshot(marks, items)
+        return StateSnapshot(marks, items)
 
     def _header(self, event: Any) -> Header:
         if type(event) not in self._channel.types:

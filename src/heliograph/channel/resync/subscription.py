@@ -18,8 +18,8 @@ import msgspec
 
 from heliograph.channel.history.memory import meets
 from heliograph.channel.receive.subscription import QueuedReceiver, Receiver, takes_header
-from heliograph.channel.resync.machine import Ask, Check, ResyncCounts, ResyncMachine, Version
-from heliograph.channel.resync.offer import STATE_SUFFIX, Snapshot, as_row, key_of
+from heliograph.channel.resync.machine import AskForState, Check, ResyncCounts, ResyncMachine, Version
+from heliograph.channel.resync.offer import STATE_SUFFIX, StateSnapshot, as_row, key_of
 from heliograph.errors import HeliographError, NoState, NotPossible, QueryFailed
 from heliograph.runtime.ports import seconds_until
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from heliograph.channel.channel import Channel
     from heliograph.channel.context import ChannelContext
     from heliograph.channel.queueing.queue import Item
-    from heliograph.channel.receive.options import Selection
     from heliograph.channel.resync.machine import Source
+    from heliograph.channel.selection import Selection
     from heliograph.model.event import Event, Header
 
 log = logging.getLogger(__name__)
@@ -152,7 +152,7 @@ class StateResync:
             pause=round(options.pause * 1e9),
             longest=round(max(LONGEST_PAUSE, options.pause) * 1e9),
         )
-        self._rows: dict[int, tuple[Header, Ask, dict[Source, int]]] = {}
+        self._rows: dict[int, tuple[Header, AskForState, dict[Source, int]]] = {}
         """Rows that wait in the queue, by the id of their header: of which snapshot, and its marks."""
         self._waiting: Counter[int] = Counter()
         """How many of them are of each snapshot, by the number of the question."""
@@ -239,7 +239,11 @@ class StateResync:
             self._machine.offers(now, stations)
             actions = self._machine.due(now)
         for action in actions:
-            call = partial(self._fetch, action) if isinstance(action, Ask) else partial(self._check, action)
+            call = (
+                partial(self._fetch, action)
+                if isinstance(action, AskForState)
+                else partial(self._check, action)
+            )
             self._channel.ports.tasks.spawn_soon(f"resync of {self._channel.name}", call)
 
     def _stations(self) -> list[int]:
@@ -271,7 +275,7 @@ class StateResync:
         assert self._services.remote_states is not None
         return self._services.remote_states.marks(station, self._channel, STATE_TIMEOUT)
 
-    def _fetch(self, ask: Ask) -> None:
+    def _fetch(self, ask: AskForState) -> None:
         is_first = True
         try:
             for page in self._pages(ask.station >> OFFER_BITS):
@@ -304,11 +308,11 @@ class StateResync:
             if not rest:
                 return
 
-    def _begun(self, ask: Ask, marks: dict[Source, int]) -> bool:
+    def _begun(self, ask: AskForState, marks: dict[Source, int]) -> bool:
         with self._lock:
             return self._machine.begin(self._clock.monotonic_ns(), ask.station, ask.number, marks)
 
-    def _put(self, ask: Ask, page: StatePage) -> bool:
+    def _put(self, ask: AskForState, page: StatePage) -> bool:
         """Have rows wait in the queue, once there is room for them; False when nobody wants them."""
         receiver = self._receiver
         assert receiver is not None
@@ -327,7 +331,7 @@ class StateResync:
             self._channel.ports.tasks.sleep(max(0.0, seconds_until(self._clock, due)))
         return not receiver.queue.closed
 
-    def _wait_taken(self, ask: Ask, most: int) -> None:
+    def _wait_taken(self, ask: AskForState, most: int) -> None:
         """Wait until at most so many rows of a snapshot wait; QueryFailed when the queue has dropped some.
 
         A queue that is empty has none of them, and one that holds them takes one now and then.
@@ -343,7 +347,7 @@ class StateResync:
                 self._forget_rows(ask)
                 raise QueryFailed("this receiver", f"dropped {waiting} rows of a snapshot from its queue")
 
-    def _forget_rows(self, ask: Ask) -> None:
+    def _forget_rows(self, ask: AskForState) -> None:
         with self._lock:
             self._rows = {place: row for place, row in self._rows.items() if row[1] != ask}
             del self._waiting[ask.number]
@@ -482,15 +486,15 @@ def _whole(
     return found
 
 
-def snapshot_here(channel: Channel[Any], timeout: float) -> Snapshot:
+def snapshot_here(channel: Channel[Any], timeout: float) -> StateSnapshot:
     """A snapshot of what this station offers."""
     offer = channel.offered_state
     if offer is None:
         raise QueryFailed("this station", f"offers no state of {channel.name} any more")
     done = channel.ports.tasks.event("state")
-    taken: list[Snapshot | HeliographError] = []
+    taken: list[StateSnapshot | HeliographError] = []
 
-    def told(snapshot: Snapshot | HeliographError) -> None:
+    def told(snapshot: StateSnapshot | HeliographError) -> None:
         taken.append(snapshot)
         done.set()
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import msgspec
 
 from heliograph.channel.publish.codegen import STAYS, Stamping, WayIn, compile_push
-from heliograph.channel.routing.conditions import AnyOf, Condition, entering
+from heliograph.channel.routing.conditions import AnyCondition, ReceiverCondition, entering
 from heliograph.codec.validate import validator
 from heliograph.model.event import Event, Header, info_of
 from heliograph.runtime.codegen import define
@@ -58,7 +58,7 @@ CallOne: TypeAlias = "Callable[[Any, Callable[[Any], Header], Any], bool]"
 class Target(msgspec.Struct, frozen=True):
     """Where events go: exactly one of a queue, a group and an inline subscription."""
 
-    conditions: Mapping[type[Event], Condition | AnyOf]
+    conditions: Mapping[type[Event], ReceiverCondition | AnyCondition]
     queue: EventQueue | None = None
     group: Group | None = None
     inline: InlineSubscription | None = None
@@ -71,7 +71,7 @@ class Target(msgspec.Struct, frozen=True):
         return () if self.queue is None else (self.queue,)
 
 
-class Matches(NamedTuple):
+class MatchedQueues(NamedTuple):
     """The queues that events are for, as found by one set of routes and one state of their index."""
 
     routes: Mapping[type, Route]
@@ -84,13 +84,13 @@ class Matches(NamedTuple):
         return self.routes is routes and self.changes == changes_of(routes)
 
 
-def match(routes: Mapping[type, Route], events: Sequence[Any], known: Header) -> Matches:
+def match(routes: Mapping[type, Route], events: Sequence[Any], known: Header) -> MatchedQueues:
     """What `Route.find` finds for each event of one class, of which the same is known."""
     changes = changes_of(routes)  # first: a change that is half done when the index is asked counts later
     route = routes[events[0].__class__]
     if route.always is not None:
-        return Matches(routes, changes, [route.always] * len(events))
-    return Matches(routes, changes, list(map(route.find, events, repeat(known))))
+        return MatchedQueues(routes, changes, [route.always] * len(events))
+    return MatchedQueues(routes, changes, list(map(route.find, events, repeat(known))))
 
 
 def changes_of(routes: Mapping[type, Route]) -> int:
@@ -108,7 +108,7 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True):
     lifetime_ns: int | None
     validate: Callable[[Any], None]
     stamping: Stamping
-    queued_targets: tuple[tuple[Target, Condition | AnyOf], ...]
+    queued_targets: tuple[tuple[Target, ReceiverCondition | AnyCondition], ...]
     crowd: Index | None
     """Finds further queues."""
     has_queue: bool
@@ -120,10 +120,10 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True):
     """The tally of the only inline subscription, when it has no condition: `inline` then only calls it."""
     keep: Callable[[Item], None] | None
     """Remembers the event for late joiners, when the channel does."""
-    sole: tuple[EventQueue, Condition | AnyOf] | None
+    sole: tuple[EventQueue, ReceiverCondition | AnyCondition] | None
     """The queue that is the only target, and when it wants an event. What is pushed together goes there
     without a header for each event."""
-    inline_targets: tuple[tuple[InlineSubscription, Condition | AnyOf], ...] = ()
+    inline_targets: tuple[tuple[InlineSubscription, ReceiverCondition | AnyCondition], ...] = ()
     tally: InlineTally | None = None
     is_only: bool = False
     """Whether the channel carries no other type, whose events would have to keep in step with these."""
@@ -297,9 +297,9 @@ class _Function:
         self._values[name] = value
         return name
 
-    def test(self, condition: Condition | AnyOf) -> tuple[Any, ...]:
+    def test(self, condition: ReceiverCondition | AnyCondition) -> tuple[Any, ...]:
         """Pieces of a test, to be joined by `and` once the code is known; empty when it always holds."""
-        if isinstance(condition, AnyOf):
+        if isinstance(condition, AnyCondition):
             tests = [self.test(alternative) for alternative in condition.alternatives]
             return (_Either(tests),) if all(tests) else ()
         pieces: list[Any] = []
@@ -366,14 +366,16 @@ def _if(test: tuple[Any, ...], action: str) -> str:
     return f"if {' and '.join(map(str, test))}: {action}" if test else action
 
 
-def _always(targets: Sequence[tuple[Target, Condition | AnyOf]]) -> tuple[EventQueue, ...] | None:
+def _always(
+    targets: Sequence[tuple[Target, ReceiverCondition | AnyCondition]],
+) -> tuple[EventQueue, ...] | None:
     """The queues of these targets if each takes every event; None when an event decides."""
     queues = tuple(t.queue for t, condition in targets if t.queue is not None and condition.is_open)
     return queues if len(queues) == len(targets) else None
 
 
 def _find_function(
-    cls: type[Event], targets: Sequence[tuple[Target, Condition | AnyOf]], crowd: Index | None
+    cls: type[Event], targets: Sequence[tuple[Target, ReceiverCondition | AnyCondition]], crowd: Index | None
 ) -> Find:
     """See `Route.find`."""
     function = _Function()
@@ -397,7 +399,7 @@ def _find_function(
     )
 
 
-def _test_function(condition: Condition | AnyOf) -> Callable[[Any, Header], bool] | None:
+def _test_function(condition: ReceiverCondition | AnyCondition) -> Callable[[Any, Header], bool] | None:
     if condition.is_open:
         return None
     function = _Function()
@@ -406,7 +408,7 @@ def _test_function(condition: Condition | AnyOf) -> Callable[[Any, Header], bool
 
 
 def _inline_function(
-    targets: Sequence[tuple[InlineSubscription, Condition | AnyOf]], tally: InlineTally
+    targets: Sequence[tuple[InlineSubscription, ReceiverCondition | AnyCondition]], tally: InlineTally
 ) -> Callable[[Any, Header], None]:
     """Calls what wants an event; of what that raises, `STAYS` is reported and stays with it."""
     function = _Function()
@@ -434,7 +436,9 @@ def _inline_function(
     return function.compile(body)
 
 
-def _choosing_function(condition: Condition | AnyOf) -> Callable[[Sequence[Any], Any], Sequence[int]]:
+def _choosing_function(
+    condition: ReceiverCondition | AnyCondition,
+) -> Callable[[Sequence[Any], Any], Sequence[int]]:
     if condition.is_open:
         return lambda events, _: range(len(events))
     function = _Function()
@@ -447,7 +451,7 @@ def _choosing_function(condition: Condition | AnyOf) -> Callable[[Sequence[Any],
 
 
 def _call_many_function(
-    targets: Sequence[tuple[InlineSubscription, Condition | AnyOf]], tally: InlineTally
+    targets: Sequence[tuple[InlineSubscription, ReceiverCondition | AnyCondition]], tally: InlineTally
 ) -> CallMany:
     function = _Function()
     given = f"{function.bind(_given)}(events, left)"
@@ -475,7 +479,10 @@ def _given(events: list[Any], left: Iterator[Any]) -> int:
 
 
 def _call_one_function(
-    targets: Sequence[tuple[InlineSubscription, Condition | AnyOf]], tally: InlineTally, *, with_header: bool
+    targets: Sequence[tuple[InlineSubscription, ReceiverCondition | AnyCondition]],
+    tally: InlineTally,
+    *,
+    with_header: bool,
 ) -> CallOne:
     function = _Function()
     function.bind(tally)  # as long as it is held, what is counted is added up
@@ -490,7 +497,7 @@ def _call_one_function(
 
 def _calls(
     function: _Function,
-    targets: Sequence[tuple[InlineSubscription, Condition | AnyOf]],
+    targets: Sequence[tuple[InlineSubscription, ReceiverCondition | AnyCondition]],
     tally: InlineTally,
     begin: str,
     header: str,

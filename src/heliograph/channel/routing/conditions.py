@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from heliograph.model.event import Event, Header
 
 
-class Condition(msgspec.Struct, frozen=True, dict=True):
+class ReceiverCondition(msgspec.Struct, frozen=True, dict=True):
     """When a receiver wants an event of one type: the filter, and the suppliers it listens to."""
 
     checked: Checked | None = None
@@ -52,12 +52,12 @@ class Condition(msgspec.Struct, frozen=True, dict=True):
         return self.sources is not None or any(column.header for column in columns(self.checked.node))
 
     @property
-    def split(self) -> tuple[Condition, Condition]:
+    def split(self) -> tuple[ReceiverCondition, ReceiverCondition]:
         """What can be asked before an event has its place, and the rest: it holds when both do."""
-        return self._halves or (self, Condition())
+        return self._halves or (self, ReceiverCondition())
 
     @cached_property
-    def _halves(self) -> tuple[Condition, Condition] | None:
+    def _halves(self) -> tuple[ReceiverCondition, ReceiverCondition] | None:
         """Both; None when all can be asked before. Not itself, or it would never be let go of."""
         if self.checked is None:
             return None
@@ -66,7 +66,7 @@ class Condition(msgspec.Struct, frozen=True, dict=True):
         early, late = around_the_place(self.checked.node)
         if late is None:
             return None
-        return Condition(self._of(early), self.sources), Condition(self._of(late))
+        return ReceiverCondition(self._of(early), self.sources), ReceiverCondition(self._of(late))
 
     def _of(self, node: Node | None) -> Checked | None:
         assert self.checked is not None
@@ -87,10 +87,10 @@ class Condition(msgspec.Struct, frozen=True, dict=True):
         return compile_one(self.checked)
 
 
-class AnyOf(msgspec.Struct, frozen=True):
+class AnyCondition(msgspec.Struct, frozen=True):
     """When any of several receivers behind one queue wants an event."""
 
-    alternatives: tuple[Condition, ...]
+    alternatives: tuple[ReceiverCondition, ...]
 
     @property
     def is_open(self) -> bool:
@@ -105,24 +105,26 @@ class AnyOf(msgspec.Struct, frozen=True):
         return any(condition.needs_header for condition in self.alternatives)
 
     @property
-    def split(self) -> tuple[Condition | AnyOf, Condition | AnyOf]:
+    def split(self) -> tuple[ReceiverCondition | AnyCondition, ReceiverCondition | AnyCondition]:
         """As in a condition; with an alternative that cannot be asked before, none is."""
         is_late = any(not condition.split[1].is_open for condition in self.alternatives)
-        return (Condition(), self) if is_late else (self, Condition())
+        return (ReceiverCondition(), self) if is_late else (self, ReceiverCondition())
 
     def holds(self, event: Event, header: Header) -> bool:
         return any(condition.holds(event, header) for condition in self.alternatives)
 
 
-def for_source(condition: Condition | AnyOf, supplier: str) -> Condition | AnyOf | None:
+def for_source(
+    condition: ReceiverCondition | AnyCondition, supplier: str
+) -> ReceiverCondition | AnyCondition | None:
     """What is left of a condition for the events of one supplier; None: it never holds for them."""
-    if isinstance(condition, Condition):
+    if isinstance(condition, ReceiverCondition):
         if condition.sources is None:
             return condition
-        return Condition(condition.checked) if supplier in condition.sources else None
+        return ReceiverCondition(condition.checked) if supplier in condition.sources else None
     left = [for_source(alternative, supplier) for alternative in condition.alternatives]
-    found = tuple(alternative for alternative in left if isinstance(alternative, Condition))
-    return AnyOf(found) if found else None
+    found = tuple(alternative for alternative in left if isinstance(alternative, ReceiverCondition))
+    return AnyCondition(found) if found else None
 
 
 def entering(

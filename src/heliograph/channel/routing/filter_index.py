@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from heliograph.channel.routing.conditions import Condition
+from heliograph.channel.routing.conditions import ReceiverCondition
 from heliograph.model.event import info_of
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from heliograph.channel.queueing.queue import EventQueue
-    from heliograph.channel.routing.conditions import AnyOf
+    from heliograph.channel.routing.conditions import AnyCondition
     from heliograph.filters.index import Handle, Matcher
     from heliograph.model.event import Event, Header
 
@@ -43,17 +43,22 @@ class FilterIndex:
         return len(self._handles)
 
     @staticmethod
-    def takes(conditions: Mapping[type[Event], Condition | AnyOf]) -> bool:
+    def takes(conditions: Mapping[type[Event], ReceiverCondition | AnyCondition]) -> bool:
         """Whether an index can find this receiver, before an event has its place.
 
         It has a filter for each type and names no suppliers.
         """
         return bool(conditions) and all(
-            isinstance(c, Condition) and c.checked is not None and c.sources is None and c.split[1].is_open
+            isinstance(c, ReceiverCondition)
+            and c.checked is not None
+            and c.sources is None
+            and c.split[1].is_open
             for c in conditions.values()
         )
 
-    def add(self, queue: EventQueue, conditions: Mapping[type[Event], Condition | AnyOf]) -> bool:
+    def add(
+        self, queue: EventQueue, conditions: Mapping[type[Event], ReceiverCondition | AnyCondition]
+    ) -> bool:
         """Index a receiver; whether routes must be made anew: a type is indexed for the first time."""
         from heliograph.filters.index import Matcher  # noqa: PLC0415 - few channels have a crowd
 
@@ -64,7 +69,7 @@ class FilterIndex:
             if matcher is None:
                 matcher = self._matchers[cls] = Matcher(info_of(cls).format)
                 new_type = True
-            assert isinstance(condition, Condition)
+            assert isinstance(condition, ReceiverCondition)
             assert condition.checked is not None
             handles.append((matcher, matcher.add(condition.checked, queue)))
         self._handles[queue] = handles

@@ -42,7 +42,7 @@ AT_ONCE = 8192
 
 def columns_decoder(fmt: Format) -> Decoder | None:
     """What makes the named columns, in the types that Spark takes; None where there is no quick way."""
-    if not fmt.fields or ft.holds(ft.Record(fmt), ft.Anything):
+    if not fmt.fields or ft.holds(ft.NestedEvent(fmt), ft.Anything):
         return None
     read = packed_decoder(fmt) if fmt.body == "packed" else native_decoder(fmt)
 

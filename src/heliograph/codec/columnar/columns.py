@@ -147,7 +147,7 @@ def arrow_type(kind: ft.FieldType, *, spark_safe: bool = False) -> pa.DataType:
             return arrow_type(item, spark_safe=spark_safe)
         case ft.Enum(base=base):
             return _TYPES[base]
-        case ft.Record(format=fmt):
+        case ft.NestedEvent(format=fmt):
             return pa.struct(list(schema(fmt, spark_safe=spark_safe)))
         case ft.List(item=item):
             return pa.list_(arrow_type(item, spark_safe=spark_safe))
@@ -249,7 +249,7 @@ def _column(kind: ft.FieldType, values: Sequence[Any], spark_safe: bool) -> pa.A
             return _scalar_column(name, values, kinds, spark_safe)
         case ft.Enum():
             return _enum_column(item, values)
-        case ft.Record(format=fmt):
+        case ft.NestedEvent(format=fmt):
             return _batch(fmt, _columns(fmt, values), len(values), spark_safe).to_struct_array()
         case ft.List():
             return _list_column(item, values, kinds, spark_safe)
@@ -353,7 +353,7 @@ def _plain_record(fmt: Format, row: Any, at: ValuePath) -> dict[str, Any]:
 def _plain(kind: ft.FieldType, value: Any, at: ValuePath) -> Any:
     kind = split_optional(kind)[0]
     match kind, value:
-        case ft.Record(), Event() | Mapping():
+        case ft.NestedEvent(), Event() | Mapping():
             return _plain_record(kind.format, value, at)
         case ft.List(), list():
             return [_plain(kind.item, v, at.inside(i)) for i, v in enumerate(value)]
@@ -403,7 +403,7 @@ def _values(kind: ft.FieldType, array: pa.Array, at: ValuePath) -> list[Any]:
             if not set(values) <= item.values:
                 raise at.expected(f"values of {item}", min(set(values) - item.values))
             return values
-        case ft.Record(format=fmt):
+        case ft.NestedEvent(format=fmt):
             return _records(fmt, _of_type(array, pa.types.is_struct, item, at), at)
         case ft.List():
             return _list_values(item, _of_type(array, pa.types.is_list, item, at), at)

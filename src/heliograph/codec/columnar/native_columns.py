@@ -75,7 +75,7 @@ def _reader(kind: ft.FieldType, order: ByteOrder) -> Reader:
             return _enum(kind, order)
         case ft.Optional(item=item):
             return _optional(item, order)
-        case ft.Record(format=fmt):
+        case ft.NestedEvent(format=fmt):
             return _record(fmt, order)
         case ft.Array() if kind.fixed_count is not None:
             return _fixed_array(kind, order)
@@ -138,7 +138,7 @@ def _optional(item: ft.FieldType, order: ByteOrder) -> Reader:
 
 def _record(fmt: Format, order: ByteOrder) -> Reader:
     readers = [(field.offset or 0, _reader(field.type, order)) for field in fmt.fields]
-    kind = arrow_type(ft.Record(fmt), spark_safe=True)
+    kind = arrow_type(ft.NestedEvent(fmt), spark_safe=True)
 
     def read(native: _Native, rows: Places, offset: int) -> pa.Array:
         arrays = [inner(native, rows, offset + place) for place, inner in readers]

@@ -113,7 +113,7 @@ class _Packed:
 def packed_decoder(fmt: Format) -> Callable[[Bodies, Collection[str]], dict[str, pa.Array]]:
     """What makes the named columns of packed bodies."""
     readers = [(field.name, _reader(field.type)) for field in fmt.fields]
-    has_arrays = ft.holds(ft.Record(fmt), ft.Array)
+    has_arrays = ft.holds(ft.NestedEvent(fmt), ft.Array)
     counted = is_counted(fmt)
 
     def decode(bodies: Bodies, wanted: Collection[str]) -> dict[str, pa.Array]:
@@ -142,7 +142,7 @@ def _reader(kind: ft.FieldType) -> Reader:
             return _optional(_reader(item))
         case ft.Enum():
             return _enum(kind)
-        case ft.Record(format=fmt):
+        case ft.NestedEvent(format=fmt):
             return _record(fmt)
         case ft.List(item=item, length=length):
             return _list(_reader(item), arrow_type(item, spark_safe=True), length)
@@ -358,7 +358,7 @@ def _array_sizes(packed: _Packed, at: Places) -> tuple[Places, Places]:
 
 def _record(fmt: Format) -> Reader:
     readers = [_reader(field.type) for field in fmt.fields]
-    kind = arrow_type(ft.Record(fmt), spark_safe=True)
+    kind = arrow_type(ft.NestedEvent(fmt), spark_safe=True)
 
     def read(packed: _Packed, at: Places, wanted: bool) -> Read:
         count = len(at)

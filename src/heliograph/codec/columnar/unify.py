@@ -72,8 +72,8 @@ def _common_item(kinds: Sequence[ft.FieldType], path: str) -> ft.FieldType | Non
         return kinds[0]
     if any(isinstance(kind, ft.Anything) for kind in kinds):
         return ft.Anything() if all(map(ft.fits_any, kinds)) else None
-    if records := _all_of(ft.Record, kinds):
-        return ft.Record(_joined([record.format for record in records], path))
+    if records := _all_of(ft.NestedEvent, kinds):
+        return ft.NestedEvent(_joined([record.format for record in records], path))
     if lists := _all_of(ft.List, kinds):
         lengths = {one.length for one in lists}
         return ft.List(

@@ -100,7 +100,7 @@ def _annotation(kind: ft.FieldType) -> Any:
             return typing.Optional[_annotation(item)]  # noqa: UP045 - `|` does not take every annotation
         case ft.Enum():
             return _enum(kind)
-        case ft.Record(format=fmt):
+        case ft.NestedEvent(format=fmt):
             return class_for(fmt)
         case ft.List(item=item, length=length):
             items = GenericAlias(list, (_annotation(item),))

@@ -101,7 +101,7 @@ def walk(kind: ft.FieldType, value: Any, at: ValuePath, leaves: Leaves) -> Any:
             return None if value is None else walk(item, value, at, leaves)
         case ft.Enum():
             return check_enum(kind, value, at)
-        case ft.Record(format=fmt):
+        case ft.NestedEvent(format=fmt):
             return walk_record(fmt, value, at, leaves)
         case ft.List(item=item):
             return [walk(item, v, at.inside(i), leaves) for i, v in enumerate(check_list(kind, value, at))]

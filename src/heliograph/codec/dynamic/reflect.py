@@ -118,7 +118,7 @@ def _rows(fmt: Format, path: str, base: int, key: tuple[str, ...] = ()) -> Itera
                 # The byte that says whether there is a value takes as much as the value's alignment.
                 offset += size_and_align(kind, where, fmt.byte_order)[1]
             kind = kind.item
-        if isinstance(kind, ft.Record):
+        if isinstance(kind, ft.NestedEvent):
             yield from _rows(kind.format, where, offset or 0)
 
 
@@ -184,7 +184,7 @@ def _builder(kind: ft.FieldType, cls: Any) -> Checker:
     match kind:
         case ft.Scalar(name=name):
             return scalar_checker(name)
-        case ft.Record():
+        case ft.NestedEvent():
             return lambda value, at, step: _build_event(cls, value, at.inside(step))
         case ft.Enum():
             return lambda value, at, step: cls(check_enum(kind, value, at.inside(step)))

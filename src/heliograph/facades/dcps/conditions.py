@@ -18,7 +18,7 @@ from heliograph.runtime.timeouts import check_timeout
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from heliograph.channel.queueing.reader_cache import Wanted
+    from heliograph.channel.queueing.reader_cache import SampleSelection
     from heliograph.facades.dcps.discovery import Domain
     from heliograph.facades.dcps.entity import Entity
     from heliograph.facades.dcps.reader import DataReader
@@ -89,7 +89,7 @@ class StatusCondition(Condition):
 class ReadCondition(Condition):
     """Holds while a reader has samples in these states."""
 
-    def __init__(self, reader: DataReader[Any], wanted: Wanted) -> None:
+    def __init__(self, reader: DataReader[Any], wanted: SampleSelection) -> None:
         self.domain = reader.domain
         self.reader = reader
         self.wanted = wanted
@@ -101,7 +101,7 @@ class ReadCondition(Condition):
 class QueryCondition(ReadCondition):
     """Holds while a reader has samples in these states whose data meets a filter."""
 
-    def __init__(self, reader: DataReader[Any], wanted: Wanted, query: str, parameters: Any) -> None:
+    def __init__(self, reader: DataReader[Any], wanted: SampleSelection, query: str, parameters: Any) -> None:
         super().__init__(reader, wanted)
         self._query = query
         self._parameters = parameters

@@ -16,7 +16,7 @@ from heliograph.channel.queueing.reader_cache import (
     CoherentPart,
     ReaderCache,
     SampleInfo,
-    Wanted,
+    SampleSelection,
 )
 from heliograph.errors import BadParameter, HeliographError, PreconditionNotMet, Unsupported
 from heliograph.facades.dcps.conditions import QueryCondition, ReadCondition
@@ -594,7 +594,7 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
     ) -> list[Sample[T]]:
         return self._get(_wanted(**states, most=max_samples, after=handle), take=True)
 
-    def _get(self, wanted: Wanted, *, take: bool) -> list[Sample[T]]:
+    def _get(self, wanted: SampleSelection, *, take: bool) -> list[Sample[T]]:
         self.check_enabled()
         with self.domain.lock:
             found = self.cache.select(wanted, take=take, now=self.domain.now())
@@ -605,7 +605,7 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
                 feed.resume()
         return [Sample(data, info) for data, info in found]
 
-    def _of(self, condition: ReadCondition, max_samples: int | None) -> Wanted:
+    def _of(self, condition: ReadCondition, max_samples: int | None) -> SampleSelection:
         if condition.reader is not self:
             raise PreconditionNotMet(self.name, "the condition is of another reader")
         return msgspec.structs.replace(condition.wanted, most=_checked_most(max_samples))
@@ -662,7 +662,7 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
         self._conditions.append(condition)
         return condition
 
-    def with_query(self, wanted: Wanted, query: str, parameters: Any) -> Wanted:
+    def with_query(self, wanted: SampleSelection, query: str, parameters: Any) -> SampleSelection:
         """The same states, and a filter."""
         selected = self.topic.channel().select(where=query, params=parameters)
         condition: Any = selected.conditions[self.topic.cls]
@@ -733,7 +733,7 @@ def _wanted(
     *,
     instance: int | None = None,
     after: int | None = None,
-) -> Wanted:
+) -> SampleSelection:
     given = (
         ("sample_states", frozenset(sample_states), ANY.sample_states),
         ("view_states", frozenset(view_states), ANY.view_states),
@@ -742,7 +742,7 @@ def _wanted(
     for name, states, known in given:
         if others := sorted(states - known):
             raise BadParameter("read", f"{name}: {others[0]!r} is none of {', '.join(sorted(known))}")
-    return Wanted(
+    return SampleSelection(
         sample_states=frozenset(sample_states),
         view_states=frozenset(view_states),
         instance_states=frozenset(instance_states),

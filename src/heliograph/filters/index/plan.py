@@ -16,16 +16,16 @@ from msgspec.structs import replace
 
 from heliograph.filters.index.regions import UNORDERED, Region, region_of
 from heliograph.filters.typed import (
-    And,
-    Between,
     Column,
-    Compare,
     Const,
     Convert,
-    In,
     Node,
-    Not,
-    Or,
+    TypedAnd,
+    TypedBetween,
+    TypedCompare,
+    TypedIn,
+    TypedNot,
+    TypedOr,
     conjuncts,
 )
 
@@ -67,7 +67,7 @@ def conjunction(nodes: Iterable[Node]) -> Node | None:
     items = tuple(nodes)
     if len(items) <= 1:
         return items[0] if items else None
-    return And(items, any(item.nullable for item in items))
+    return TypedAnd(items, any(item.nullable for item in items))
 
 
 def _alternative(terms: tuple[Node, ...]) -> Alternative | None:
@@ -101,14 +101,14 @@ def _unconverted(term: Node) -> Node:
     The index turns the values of such a column into points of the other kind, which is the same conversion.
     """
     match term:
-        case Not(of=of):
-            return Not(_unconverted(of), term.nullable)
-        case Compare(left=left, right=right):
-            return Compare(term.op, _as_column(left), _as_column(right), term.nullable)
-        case Between(of=of):
-            return Between(_as_column(of), term.low, term.high, term.nullable)
-        case In(of=of):
-            return In(_as_column(of), term.values, term.has_null, term.nullable)
+        case TypedNot(of=of):
+            return TypedNot(_unconverted(of), term.nullable)
+        case TypedCompare(left=left, right=right):
+            return TypedCompare(term.op, _as_column(left), _as_column(right), term.nullable)
+        case TypedBetween(of=of):
+            return TypedBetween(_as_column(of), term.low, term.high, term.nullable)
+        case TypedIn(of=of):
+            return TypedIn(_as_column(of), term.values, term.has_null, term.nullable)
         case _:
             return term
 
@@ -125,10 +125,10 @@ def _disjuncts(node: Node) -> list[tuple[Node, ...]]:
     """Lists of terms; the node is TRUE exactly when all terms of one list are."""
     node = _pushed_down(node)
     match node:
-        case Or(items=items):
+        case TypedOr(items=items):
             found = [terms for item in items for terms in _disjuncts(item)]
             return found if _is_small(found) else [(node,)]
-        case And(items=items):
+        case TypedAnd(items=items):
             common: list[Node] = []
             choices: list[list[tuple[Node, ...]]] = []
             for item in items:
@@ -159,14 +159,14 @@ def _is_small(found: list[tuple[Node, ...]]) -> bool:
 def _pushed_down(node: Node) -> Node:
     """The same condition with its outermost NOT, if it has one, moved inwards."""
     match node:
-        case Not(of=Not(of=inner)):
+        case TypedNot(of=TypedNot(of=inner)):
             return _pushed_down(inner)
-        case Not(of=And(items=items)):
-            return Or(tuple(Not(item, item.nullable) for item in items), node.nullable)
-        case Not(of=Or(items=items)):
-            return And(tuple(Not(item, item.nullable) for item in items), node.nullable)
-        case Not(of=Between(of=of, low=low, high=high)):
-            sides = (Compare("<", of, low, node.nullable), Compare(">", of, high, node.nullable))
-            return Or(sides, node.nullable)
+        case TypedNot(of=TypedAnd(items=items)):
+            return TypedOr(tuple(TypedNot(item, item.nullable) for item in items), node.nullable)
+        case TypedNot(of=TypedOr(items=items)):
+            return TypedAnd(tuple(TypedNot(item, item.nullable) for item in items), node.nullable)
+        case TypedNot(of=TypedBetween(of=of, low=low, high=high)):
+            sides = (TypedCompare("<", of, low, node.nullable), TypedCompare(">", of, high, node.nullable))
+            return TypedOr(sides, node.nullable)
         case _:
             return node

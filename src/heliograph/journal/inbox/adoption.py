@@ -1,6 +1,6 @@
 """Takes staged batches into the partition of their channel, each once.
 
-    inbox = Inbox(ports)
+    inbox = InboxFolder(ports)
     for name in inbox.ready():
         inbox.take_in(name, into)            # `into` gives the open partition of a channel
 

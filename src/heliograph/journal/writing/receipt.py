@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from heliograph.journal.format.batch_marks import Mark
     from heliograph.journal.format.records import Record, RecordRun
     from heliograph.journal.writing.partition import Chunk
-    from heliograph.runtime.ports import Event, Tasks
+    from heliograph.runtime.ports import Flag, Tasks
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class AppendReceipt:
         self._partition = partition
         self._done = False
         self._error: BaseException | None = None
-        self._waiter: Event | None = None
+        self._waiter: Flag | None = None
         self._callbacks: list[Callable[[AppendReceipt], object]] = []
         self.is_final = False
         """Whether the rows are on disk, or never will be: at the level `journal` later than it is done."""
@@ -111,7 +111,7 @@ class AppendReceipt:
             raise self._error
         return self.first_offset
 
-    def _wait(self, waiter: Event, timeout: float | None) -> bool:
+    def _wait(self, waiter: Flag, timeout: float | None) -> bool:
         return wait_outside(self._tasks, waiter, timeout, self._partition)
 
     def add_done_callback(self, callback: Callable[[AppendReceipt], object]) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from heliograph.errors import RingClosed, RingFull
-from heliograph.links.broadcast.gateway import BEST_EFFORT
+from heliograph.links.broadcast.carrier_choice import BEST_EFFORT
 from heliograph.links.broadcast.loss_count import SELF
 from heliograph.links.session import messages as m
 

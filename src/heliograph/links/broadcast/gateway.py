@@ -1,13 +1,4 @@
-"""Decides which channels are broadcast, and is the gateway of such a channel into the ring.
-
-A lane is a ring of a station: a full one, or one that is read slowly, does not hold up another. Each is made
-when a channel first needs it.
-
-    NORMAL        channels that lose nothing
-    HIGH          those of them whose events are of a high priority unless they say another
-    BEST_EFFORT   channels that may lose events: nobody holds the writer up, and whoever falls behind knows
-                  what it missed; see `heliograph.links.broadcast.best_effort_reader`
-"""
+"""The gateway of a channel into the ring of its station, and what each reader of that ring has confirmed."""
 
 from __future__ import annotations
 
@@ -17,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from heliograph.channel.ledger import QueueCounts
-from heliograph.channel.receive.options import Selection
-from heliograph.channel.routing.conditions import AnyOf, Condition
+from heliograph.channel.routing.conditions import AnyCondition, ReceiverCondition
+from heliograph.channel.selection import Selection
+from heliograph.links.broadcast.carrier_choice import BEST_EFFORT, HIGH, NORMAL
 from heliograph.links.broadcast.queue import OVERTAKEN, BroadcastQueue
 from heliograph.links.session.confirmation import REFUSED, Account
 from heliograph.links.session.gateway import ASK_AGAIN, Gateway
@@ -34,39 +26,11 @@ if TYPE_CHECKING:
     from heliograph.links.session.confirmation import Owed
     from heliograph.model.event import Event, EventId
 
-NORMAL: Final = 1
-"""The first one."""
-HIGH: Final = 2
-BEST_EFFORT: Final = 3
-HIGH_PRIORITY: Final = 4
-"""From which priority of a channel on its events go in the lane of their own."""
-
 READERS: Final = {
     NORMAL: "all who read the ring",
     HIGH: "all who read the ring of high priority",
     BEST_EFFORT: "all who read the best-effort ring",
 }
-
-
-def carries(channel: Channel[Any]) -> str:
-    """Why the events of a channel go by links instead; empty when they are broadcast."""
-    if channel.store is not None or channel.qos.durability != "volatile":
-        return "its events are kept"
-    if channel.monitor is not None:
-        return "its receivers acknowledge"
-    if channel.qos.overflow_policy == "coalesce":
-        return "of each key only the newest event waits"
-    if channel.qos.reliability == "reliable" and channel.qos.overflow_policy != "block":
-        return "it is reliable and may lose events, and then every station loses others"
-    return ""
-
-
-def lane_of(channel: Channel[Any]) -> int:
-    """Where the events of a channel go that is broadcast."""
-    if channel.qos.reliability == "best-effort":
-        return BEST_EFFORT
-    return HIGH if channel.qos.priority >= HIGH_PRIORITY else NORMAL
-
 
 NOT_SAID: Final = 1 << 63
 
@@ -302,15 +266,15 @@ class BroadcastGateway(Gateway):
 
     def all_wants(self) -> dict[type[Event], Any]:
         """What any station wants, by event type."""
-        found: dict[type[Event], list[Condition]] = {}
+        found: dict[type[Event], list[ReceiverCondition]] = {}
         for conditions in self.wants.values():
             for cls, condition in conditions.items():
-                each = condition.alternatives if isinstance(condition, AnyOf) else (condition,)
+                each = condition.alternatives if isinstance(condition, AnyCondition) else (condition,)
                 found.setdefault(cls, []).extend(each)
         return {cls: _either(conditions) for cls, conditions in found.items()}
 
 
-def _either(conditions: list[Condition]) -> Condition | AnyOf:
+def _either(conditions: list[ReceiverCondition]) -> ReceiverCondition | AnyCondition:
     if any(condition.is_open for condition in conditions):
-        return Condition()
-    return conditions[0] if len(conditions) == 1 else AnyOf(tuple(conditions))
+        return ReceiverCondition()
+    return conditions[0] if len(conditions) == 1 else AnyCondition(tuple(conditions))

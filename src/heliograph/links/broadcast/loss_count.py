@@ -15,8 +15,8 @@ import struct
 from collections import Counter
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from heliograph.channel.publish.batch import IncomingBatch
-from heliograph.channel.routing.conditions import Condition
+from heliograph.channel.batch import IncomingBatch
+from heliograph.channel.routing.conditions import ReceiverCondition
 from heliograph.errors import BadFrame, DecodeError
 from heliograph.links.broadcast.large_events import APART, decode_large
 from heliograph.links.broadcast.queue import OVERTAKEN
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from heliograph.channel.queueing.queue import Item
-    from heliograph.channel.routing.conditions import AnyOf
+    from heliograph.channel.routing.conditions import AnyCondition
     from heliograph.links.broadcast.gateway import BroadcastGateway, ReaderSession
     from heliograph.links.session.wire_events import WireEventReader
 
-Wishes: TypeAlias = "Mapping[type[Event], Condition | AnyOf]"
+Wishes: TypeAlias = "Mapping[type[Event], ReceiverCondition | AnyCondition]"
 """What a station wants of a channel; event types that are not named are not wanted."""
 
 LONE: Final = 3
@@ -92,7 +92,9 @@ class LossCounter:
         self._wishes = wishes
         self._now = now
         self._until = now() + round(ASKING_LIMIT * 1e9)
-        self._by_stream: dict[WireEventReader, tuple[type[Event], Condition | AnyOf] | None] = {}
+        self._by_stream: dict[
+            WireEventReader, tuple[type[Event], ReceiverCondition | AnyCondition] | None
+        ] = {}
         self.gave_up = False
         """Whether some were not asked about, because it took too long."""
 
@@ -132,12 +134,12 @@ class LossCounter:
         holds = condition.holds
         return int("".join(["1" if holds(event, header) else "0" for event, header, _ in reversed(items)]), 2)
 
-    def _wish(self, stream: WireEventReader) -> tuple[type[Event], Condition | AnyOf] | None:
+    def _wish(self, stream: WireEventReader) -> tuple[type[Event], ReceiverCondition | AnyCondition] | None:
         """The class and the condition that events of a stream go by; None: none of them is wanted."""
         if stream not in self._by_stream:
             wishes = self._wishes.get(stream.channel)
             if wishes is None:
-                return Event, Condition()
+                return Event, ReceiverCondition()
             found = [wish for wish in wishes.items() if info_of(wish[0]).name == stream.wire.name]
             self._by_stream[stream] = found[0] if found else None
         return self._by_stream[stream]

@@ -1,9 +1,9 @@
 """Publishes into the shared-memory ring: an event is encoded once and written once for all peers of the host.
 
-It carries the live events of channels that keep nothing; `heliograph.links.broadcast.gateway` says which. A
-channel has one gateway to all stations that read the ring, which lets through what any of them wants; each
-judges by itself what it gets. Nothing is numbered, kept or acknowledged per station: the ring keeps what its
-slowest reader has not read, and a reader that dies is forgotten.
+It carries the live events of channels that keep nothing; `heliograph.links.broadcast.carrier_choice` says
+which. A channel has one gateway to all stations that read the ring, which lets through what any of them
+wants; each judges by itself what it gets. Nothing is numbered, kept or acknowledged per station: the ring
+keeps what its slowest reader has not read, and a reader that dies is forgotten.
 
 A record is a run, as in a frame of a link, or a lone event:
 
@@ -39,8 +39,9 @@ from threading import get_ident, main_thread  # only to know a thread again; thr
 from typing import TYPE_CHECKING, Any, Final
 
 from heliograph.errors import RingClosed, RingFull
+from heliograph.links.broadcast.carrier_choice import BEST_EFFORT
 from heliograph.links.broadcast.chunk_throttle import ChunkThrottle
-from heliograph.links.broadcast.gateway import BEST_EFFORT, NOT_SAID, BroadcastGateway, ReaderSession
+from heliograph.links.broadcast.gateway import NOT_SAID, BroadcastGateway, ReaderSession
 from heliograph.links.broadcast.large_events import LARGE
 from heliograph.links.broadcast.loss_count import (
     IN_DOUBT,
@@ -65,8 +66,8 @@ if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Callable, Mapping
 
+    from heliograph.channel.batch import OutgoingBatch
     from heliograph.channel.channel import Channel
-    from heliograph.channel.publish.batch import OutgoingBatch
     from heliograph.channel.queueing.queue import Item
     from heliograph.links.broadcast.queue import PendingBatch, RowGateway
     from heliograph.links.session.confirmation import Owed

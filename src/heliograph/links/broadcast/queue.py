@@ -23,9 +23,9 @@ from heliograph.links.session.messages import UNIFORM, run_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from heliograph.channel.batch import OutgoingBatch
     from heliograph.channel.channel import Channel
     from heliograph.channel.ledger import QueueCounts
-    from heliograph.channel.publish.batch import OutgoingBatch
     from heliograph.channel.publish.fast_path import MakeHeader
     from heliograph.channel.queueing.queue import EventQueue, Item
     from heliograph.links.session.wire_events import EventWriter, Said

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 
+from heliograph.channel.batch import IncomingBatch
 from heliograph.channel.dispatch.reader_handover import HandedOver
-from heliograph.channel.publish.batch import IncomingBatch
 from heliograph.errors import BadFrame, FormatError, RingClosed, RingError
 from heliograph.links.broadcast.large_events import APART
 from heliograph.links.broadcast.loss_count import LONE, LONE_HEAD

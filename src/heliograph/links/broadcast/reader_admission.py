@@ -1,9 +1,10 @@
 """Offers a station's ring to its peers on the host, admits their readers and removes them.
 
 When another station that uses rings wants something of a channel, it is offered the lane of the broadcast
-that carries it (`heliograph.links.broadcast.gateway`), if it has it not yet. It opens that ring and answers.
-Only then does the gateway come to be: by ring, or by the link for all that is not broadcast, and for whoever
-declined. So a channel never changes its carrier within a session, and no order is to be kept across a change.
+that carries it (`heliograph.links.broadcast.carrier_choice`), if it has it not yet. It opens that ring and
+answers. Only then does the gateway come to be: by ring, or by the link for all that is not broadcast, and
+for whoever declined. So a channel never changes its carrier within a session, and no order is to be kept
+across a change.
 
 A station whose reader stood still beyond its lease was overtaken, and has missed events. Its session is ended
 at once, it is told how many of which channel as soon as it can be, and it is offered no ring any more. One
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from heliograph.errors import RingError
-from heliograph.links.broadcast.gateway import BEST_EFFORT, HIGH, NORMAL, carries, lane_of
+from heliograph.links.broadcast.carrier_choice import BEST_EFFORT, HIGH, NORMAL, lane_of, why_by_link
 from heliograph.links.broadcast.publisher import Broadcast
 from heliograph.links.broadcast.queue import OVERTAKEN as BY_STANDING_STILL
 from heliograph.links.contract import NETWORK
@@ -155,7 +156,12 @@ class BroadcastNegotiation:
     def is_settled(self, peer: Peer, channel: Channel[Any]) -> bool:
         """Whether it is known how a channel's events reach a station; if not, it is asked."""
         lane = lane_of(channel)
-        if carries(channel) or self._why_none(peer) or lane in peer.rings.reads or lane in peer.rings.reasons:
+        if (
+            why_by_link(channel)
+            or self._why_none(peer)
+            or lane in peer.rings.reads
+            or lane in peer.rings.reasons
+        ):
             return True
         if lane in peer.rings.offered:
             return False
@@ -251,7 +257,7 @@ class BroadcastNegotiation:
 
     def takes(self, peer: Peer, channel: Channel[Any]) -> bool:
         """Whether a channel's events reach this station by ring."""
-        return lane_of(channel) in peer.rings.reads and not carries(channel)
+        return lane_of(channel) in peer.rings.reads and not why_by_link(channel)
 
     def admit(
         self, peer: Peer, channel: Channel[Any], conditions: Mapping[type[Event], Any]
@@ -309,7 +315,7 @@ class BroadcastNegotiation:
             return ChannelCarrier(peer.link.name, "ring", "")
         lane = lane_of(channel)
         unknown = NOT_YET if lane in peer.rings.offered else NOT_USED
-        reason = self._why_none(peer) or carries(channel) or peer.rings.reasons.get(lane, unknown)
+        reason = self._why_none(peer) or why_by_link(channel) or peer.rings.reasons.get(lane, unknown)
         return ChannelCarrier(peer.link.name, peer.link.stats().carrier, reason)
 
     def _why_none(self, peer: Peer) -> str:

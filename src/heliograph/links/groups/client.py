@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from heliograph.channel.history.positions import NOW
-from heliograph.channel.receive.ack_protocol import (
+from heliograph.channel.ack_protocol import (
     MAX_REASON,
     Acking,
     AckOptions,
@@ -30,6 +29,7 @@ from heliograph.channel.receive.ack_protocol import (
     SpotNumbers,
     spot_of,
 )
+from heliograph.channel.selection import NOW
 from heliograph.errors import QueryFailed
 from heliograph.links.history.pages import Page, PageReader
 from heliograph.links.interest.filters import to_data
@@ -41,7 +41,7 @@ from heliograph.runtime.ports import seconds_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from heliograph.channel.receive.options import Selection
+    from heliograph.channel.selection import Selection
     from heliograph.errors import HeliographError
     from heliograph.links.session.rpc import Outcome
     from heliograph.model.event import Event, Header
@@ -181,7 +181,7 @@ class Way(NamedTuple):
 
 class RemoteCoordinator:
     """The desk of a group in another station, for one member; see
-    `heliograph.channel.receive.ack_protocol.Coordinator`."""
+    `heliograph.channel.ack_protocol.CoordinatorPort`."""
 
     def __init__(self, way: Way, wish: JoinRequest, selection: Selection, acking: Acking) -> None:
         """Sit down at the keeper's desk; NotPossible with its reason when it refuses."""
@@ -232,7 +232,7 @@ class RemoteCoordinator:
 
 
 class RemoteMembership:
-    """A member's place at the keeper's desk; see `heliograph.channel.receive.ack_protocol.GroupMembership`.
+    """A member's place at the keeper's desk; see `heliograph.channel.ack_protocol.GroupMembership`.
 
     Only one thread takes at a time; any may acknowledge.
     """

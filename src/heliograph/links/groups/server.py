@@ -10,9 +10,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
-from heliograph.channel.history.positions import OffsetRange
-from heliograph.channel.receive.ack_protocol import REJECTED, Acking, Spot, spot_of
-from heliograph.channel.receive.options import Selection, conditions_for
+from heliograph.channel.ack_protocol import REJECTED, Acking, Spot, spot_of
+from heliograph.channel.selection import OffsetRange, Selection, conditions_for
 from heliograph.errors import NotPossible, QueryFailed
 from heliograph.links.groups.client import (
     Handout,
@@ -34,8 +33,8 @@ if TYPE_CHECKING:
 
     import msgspec
 
+    from heliograph.channel.ack_protocol import Handed, HostMembership
     from heliograph.channel.channel import Channel
-    from heliograph.channel.receive.ack_protocol import Handed, HostMembership
     from heliograph.channel.receive.consumer import GroupReceiver
     from heliograph.links.session.rpc import Reply, Rpc
     from heliograph.links.session.wire_events import EventWriter

@@ -36,12 +36,12 @@ from heliograph.runtime.ports import seconds_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from heliograph.channel.ack_protocol import Acking, JoinRequest
+    from heliograph.channel.batch import OutgoingBatch
     from heliograph.channel.history.store import Level, StoreReceipt, Tombstone
-    from heliograph.channel.publish.batch import OutgoingBatch
     from heliograph.channel.publish.delayed import Later
     from heliograph.channel.queueing.queue import Item
-    from heliograph.channel.receive.ack_protocol import Acking, JoinRequest
-    from heliograph.channel.receive.options import Selection
+    from heliograph.channel.selection import Selection
     from heliograph.links.session.link import Link
     from heliograph.links.session.rpc import Outcome, Rpc
     from heliograph.links.session.wire_events import EventWriter
@@ -72,7 +72,7 @@ class ToKeepers(NamedTuple):
 
 
 class RemotePartition:
-    """What another station keeps of a channel; see `heliograph.channel.history.store.Partition`.
+    """What another station keeps of a channel; see `heliograph.channel.history.store.HistoryPartition`.
 
     Args:
         channel: its name.
@@ -253,7 +253,7 @@ class RemotePartition:
 
 
 class RemoteStore(RemotePartition):
-    """Where pushes go in a station that has no folder; see `heliograph.channel.history.store.Store`.
+    """Where pushes go in a station that has no folder; see `heliograph.channel.history.store.HistoryStore`.
 
     They all go to one partition, for as long as the channel is open: names are leased, and repeated pushes
     found, where it is kept. While its keeper is away they raise, though another keeper may be there.

@@ -74,7 +74,7 @@ class PendingCommit:
 
 
 class RemoteCursor:
-    """See the module, and `heliograph.channel.history.store.Cursor`."""
+    """See the module, and `heliograph.channel.history.store.HistoryCursor`."""
 
     def __init__(self, store: RemotePartition, channel: str, name: str, ports: Ports) -> None:
         self._store = store

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 
+from heliograph.channel.batch import OutgoingBatch
 from heliograph.channel.history.memory import meets
-from heliograph.channel.publish.batch import OutgoingBatch
 from heliograph.channel.publish.delayed import Later  # noqa: TC001 - msgspec reads it at run time
-from heliograph.channel.receive.options import Selection, for_version
+from heliograph.channel.selection import Selection, for_version
 from heliograph.errors import (
     CursorHeld,
     HistoryDamaged,
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from heliograph.channel.channel import Channel
-    from heliograph.channel.history.store import Level, Store, StoreReceipt
+    from heliograph.channel.history.store import HistoryStore, Level, StoreReceipt
     from heliograph.channel.queueing.queue import Item
-    from heliograph.channel.routing.conditions import AnyOf, Condition
+    from heliograph.channel.routing.conditions import AnyCondition, ReceiverCondition
     from heliograph.links.session.rpc import Reply, Rpc
     from heliograph.links.session.wire_events import EventWriter
     from heliograph.model.event import Event
@@ -72,7 +72,7 @@ class Marks(msgspec.Struct, array_like=True):
 
 
 class Progress(msgspec.Struct, array_like=True):
-    """How far a durable consumer has come; see `heliograph.channel.history.store.Cursor`."""
+    """How far a durable consumer has come; see `heliograph.channel.history.store.HistoryCursor`."""
 
     position: int | None
     acks: frozenset[int] = frozenset()
@@ -94,7 +94,7 @@ _time: Final = msgspec.msgpack.Decoder(tuple[str, int]).decode
 _commit_ask: Final = msgspec.msgpack.Decoder(tuple[str, str, Progress]).decode
 
 
-Wanted: TypeAlias = "Callable[[int, str], Mapping[type[Event], Condition | AnyOf] | None]"
+Wanted: TypeAlias = "Callable[[int, str], Mapping[type[Event], ReceiverCondition | AnyCondition] | None]"
 """What a station's consumers want of a channel, per type; None when that is not known."""
 
 
@@ -165,7 +165,7 @@ class HistoryServer:
     def _who(self, station: int) -> str:
         return station_text(station, self._name_of(station))
 
-    def _store(self, name: str) -> Store:
+    def _store(self, name: str) -> HistoryStore:
         channel = self._channel(name)
         store = None if channel is None else channel.store
         if store is None or not store.kept_here:
@@ -322,7 +322,7 @@ class HistoryServer:
         reply(None)
 
 
-def _is_wanted(conditions: Mapping[type[Event], Condition | AnyOf], item: Item) -> bool:
+def _is_wanted(conditions: Mapping[type[Event], ReceiverCondition | AnyCondition], item: Item) -> bool:
     """Whether anybody there may want it; of another version than this station's class, they decide."""
     if type(item[0]) in conditions:
         return meets(conditions, item)

@@ -17,7 +17,7 @@ from uuid import UUID
 
 import msgspec
 
-from heliograph.channel.routing.conditions import Condition
+from heliograph.channel.routing.conditions import ReceiverCondition
 from heliograph.errors import BadFrame, ExpressionError
 from heliograph.model.event import info_of
 
@@ -49,7 +49,7 @@ _FIELDS: Final[dict[str, tuple[str, ...]]] = {
     "Case": ("tree or none", "pairs", "tree or none"),
     "Call": ("function", "trees"),
 }
-"""What each kind of node is made of; a `Value` is looked at on its own."""
+"""What each kind of node is made of, by its name on the wire; a `Value` is looked at on its own."""
 
 _WRITTEN: Final[dict[str, type]] = {"date": date, "uuid": UUID}
 """Kinds of constants that travel as text."""
@@ -88,7 +88,7 @@ class _Rebuild:
         parts = [self._part(kind, part, depth - 1) for kind, part in zip(fields, data[1:], strict=True)]
         if name == "Call":
             self._check_call(*parts)
-        return getattr(self._kinds, str(name))(*parts)
+        return getattr(self._kinds, self._kinds.CLASS_IN_DATA.get(str(name), str(name)))(*parts)
 
     def _check_call(self, function: str, args: tuple[Any, ...]) -> None:
         from heliograph.filters.parser import FUNCTIONS  # noqa: PLC0415 - as above
@@ -158,22 +158,22 @@ class _Rebuild:
 
 def condition_for(
     want: Want, cls: type[Event], format_of: Callable[[bytes], Format | None], peer: str
-) -> Condition:
+) -> ReceiverCondition:
     """When to send an event of a class to a station that wants this."""
     sources = None if want.sources is None else frozenset(want.sources)
     if want.tree is None:
-        return Condition(None, sources)
+        return ReceiverCondition(None, sources)
     expr = from_data(want.tree, peer)
     own = info_of(cls).format
     theirs = own if want.format_id == own.id else format_of(want.format_id)
     if theirs is None or not _same_fields(expr.tree, own, theirs):
-        return Condition(None, sources)
+        return ReceiverCondition(None, sources)
     from heliograph.filters.check import check  # noqa: PLC0415 - as above
 
     try:
-        return Condition(check(expr, own), sources)
+        return ReceiverCondition(check(expr, own), sources)
     except ExpressionError:
-        return Condition(None, sources)
+        return ReceiverCondition(None, sources)
 
 
 def _same_fields(tree: Tree, own: Format, theirs: Format) -> bool:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from heliograph.channel.receive.options import Selection
+from heliograph.channel.selection import Selection
 from heliograph.links.session.gateway import Gateway
 from heliograph.model.event import EventId
 

@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from heliograph.channel.publish.worker_acks import WorkerAcks
-from heliograph.channel.routing.conditions import AnyOf
+from heliograph.channel.routing.conditions import AnyCondition
 from heliograph.errors import Closed, ForkedStation, NotMatched
 from heliograph.links.interest.advertisement import describe, nothing_of
 from heliograph.links.interest.filters import condition_for
@@ -409,7 +409,7 @@ class Egress:
                 condition_for(want, cls, peer.advertised.format_of, peer.link.name) for want in wants
             ]
             if alternatives:
-                found[cls] = alternatives[0] if len(alternatives) == 1 else AnyOf(tuple(alternatives))
+                found[cls] = alternatives[0] if len(alternatives) == 1 else AnyCondition(tuple(alternatives))
         return found
 
 

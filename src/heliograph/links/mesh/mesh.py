@@ -31,7 +31,7 @@ from heliograph.errors import (
     Suspended,
 )
 from heliograph.errors.sentences import station_text
-from heliograph.links.broadcast.gateway import carries, lane_of
+from heliograph.links.broadcast.carrier_choice import lane_of, why_by_link
 from heliograph.links.broadcast.reader_admission import BroadcastNegotiation
 from heliograph.links.broadcast.shared_memory import Rings
 from heliograph.links.contract import KNOCK, NETWORK
@@ -213,7 +213,7 @@ class Mesh:
 
         Till then they have no gateway, and what is pushed would not be for them.
         """
-        if carries(channel):
+        if why_by_link(channel):
             return
         lane = lane_of(channel)
         wanting = [peer for peer in tuple(self._peers.values()) if channel.name in peer.advertised.channels]

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from heliograph.channel.history.memory import meets
-from heliograph.channel.receive.options import Selection
+from heliograph.channel.selection import Selection
 from heliograph.errors import GivenUp
 from heliograph.links.session import messages as m
 from heliograph.links.session.gateway import Gateway, GatewayQueue
@@ -44,9 +44,9 @@ from heliograph.model.event import EventId
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
+    from heliograph.channel.batch import OutgoingBatch
     from heliograph.channel.channel import Channel
     from heliograph.channel.observer import Outcome
-    from heliograph.channel.publish.batch import OutgoingBatch
     from heliograph.channel.queueing.queue import Item
     from heliograph.links.session.confirmation import Owed
     from heliograph.links.session.link import Link

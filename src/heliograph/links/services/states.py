@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from heliograph.channel.channel import Channel
     from heliograph.channel.queueing.queue import Item
     from heliograph.channel.resync.machine import Source
-    from heliograph.channel.resync.offer import Snapshot, StateOffer
+    from heliograph.channel.resync.offer import StateOffer, StateSnapshot
     from heliograph.links.mesh.mesh import Mesh
     from heliograph.links.session.rpc import Reply
     from heliograph.links.session.wire_events import EventWriter
@@ -120,7 +120,9 @@ class LinkedStates:
             raise QueryFailed(f"state of {ask.channel}", "is not kept any more; ask for it anew")
         self._send(station, items, marks, reply)
 
-    def _taken(self, station: int, ask: StateAsk, reply: Reply, snapshot: Snapshot | HeliographError) -> None:
+    def _taken(
+        self, station: int, ask: StateAsk, reply: Reply, snapshot: StateSnapshot | HeliographError
+    ) -> None:
         if isinstance(snapshot, HeliographError):
             reply(snapshot)
         elif ask.count_only:

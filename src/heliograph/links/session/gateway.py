@@ -24,11 +24,11 @@ from heliograph.runtime.ports import seconds_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from heliograph.channel.batch import OutgoingBatch
     from heliograph.channel.channel import Channel
     from heliograph.channel.ledger import QueueCounts
-    from heliograph.channel.publish.batch import OutgoingBatch
     from heliograph.channel.queueing.queue import Item
-    from heliograph.channel.receive.options import Selection
+    from heliograph.channel.selection import Selection
     from heliograph.links.session.confirmation import Owed
     from heliograph.model.event import Header
 

@@ -15,8 +15,9 @@ in a signal handler in the middle of a frame, or `_task_sends` leaves what it ha
 the lock nothing is called that takes a lock of a channel or supplier.
 
 A thread that pushes may be interrupted at any instant, by Ctrl-C or by what a signal handler raises. What it
-took is then either numbered (`heliograph.links.session.sequence.Outbox.add`), and the other station asks for
-it if it was not sent, or it waits as before; a frame that was sent in part is sent to its end by the task.
+took is then either numbered (`heliograph.links.session.retransmission.Outbox.add`), and the other station
+asks for it if it was not sent, or it waits as before; a frame that was sent in part is sent to its end by
+the task.
 """
 
 from __future__ import annotations
@@ -43,12 +44,12 @@ from heliograph.links.transports.peer_process import UNKNOWN
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from heliograph.channel.batch import OutgoingBatch
     from heliograph.channel.dispatch.reader_handover import Reader
-    from heliograph.channel.publish.batch import OutgoingBatch
     from heliograph.channel.queueing.queue import Item
     from heliograph.links.contract import Buffer, Connection
     from heliograph.links.session.gateway import Gateway
-    from heliograph.links.session.sequence import Batch
+    from heliograph.links.session.retransmission import Batch
     from heliograph.links.session.wire_events import EventWriter
     from heliograph.runtime.ports import Ports
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from heliograph.links.contract import Buffer
-    from heliograph.links.session.sequence import Batch
+    from heliograph.links.session.retransmission import Batch
 
 VERSION: Final = 4
 OLDEST: Final = 4

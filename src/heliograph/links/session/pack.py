@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from heliograph.links.contract import CONTROL, LANES
 from heliograph.links.session import messages as m
-from heliograph.links.session.sequence import Outbox
+from heliograph.links.session.retransmission import Outbox
 from heliograph.links.session.wire_events import said_of
 from heliograph.model.event import info_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from heliograph.channel.publish.batch import OutgoingBatch
+    from heliograph.channel.batch import OutgoingBatch
     from heliograph.channel.queueing.queue import Item
     from heliograph.links.contract import Buffer
     from heliograph.links.session.gateway import Gateway
-    from heliograph.links.session.sequence import Batch, RecordSource
+    from heliograph.links.session.retransmission import Batch, RecordSource
     from heliograph.links.session.wire_events import EventWriter
     from heliograph.model.event import Event
 

@@ -31,6 +31,7 @@ NAMED: Final = {
         e.InvalidQoS,
         e.JournalBusy,
         e.JournalClosed,
+        e.ManagerFenced,
         e.NameAlreadyUsed,
         e.NotAMember,
         e.NotOwner,

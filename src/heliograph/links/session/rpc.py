@@ -45,6 +45,9 @@ MAX_BODY: Final = MAX_FRAME - (1 << 20)
 GONE: Final = "has gone"
 """Why there is no answer of a station whose process has ended: what it did with the question is unknown."""
 
+SILENT: Final = "has not answered"
+"""How the reason begins where a station took too long: what it did with the question is unknown, too."""
+
 GRACE: Final = 0.05
 """Seconds that an answer is waited for in any case: a station that was silent may just be back."""
 
@@ -97,7 +100,7 @@ class Rpc:
         if not done.wait(max(min(GRACE, timeout), self.patience(link.station, timeout))):
             self._take(number, link)
             self.missed(link.station, since)
-            raise QueryFailed(f"station {link.called}", f"has not answered within {timeout:g} s")
+            raise QueryFailed(f"station {link.called}", f"{SILENT} within {timeout:g} s")
         (answer,) = outcome
         if isinstance(answer, HeliographError):
             raise answer

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from heliograph.errors import BadFrame
 from heliograph.links.contract import CONTROL, LANES
 from heliograph.links.session import messages as m
-from heliograph.links.session.sequence import Batch, Inbox
+from heliograph.links.session.retransmission import Batch, Inbox
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

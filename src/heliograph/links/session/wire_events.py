@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, NamedTuple, Ty
 import msgspec
 from msgspec import Meta
 
-from heliograph.channel.publish.batch import IncomingBatch
+from heliograph.channel.batch import IncomingBatch
 from heliograph.channel.publish.fast_path import ROW
 from heliograph.codec import decoder, encoder
 from heliograph.codec.packed import format_holds
@@ -43,7 +43,7 @@ from heliograph.model.event import Count, Event, Header, Instant, Name, Priority
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from heliograph.channel.publish.batch import OutgoingBatch
+    from heliograph.channel.batch import OutgoingBatch
     from heliograph.channel.queueing.queue import Item
     from heliograph.links.session.lifetimes import DeadlineOf
     from heliograph.model.formats import Format

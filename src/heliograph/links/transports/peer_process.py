@@ -1,7 +1,7 @@
 """Which process is at the other end of a socket: what the kernel says, whatever the process claims.
 
-    process = process_at(sock)          # pid and start time, as this process sees them
-    process.cpu_ticks()                 # processor time used so far, to tell busy from stopped
+    process = process_of_same_user(sock, "b")   # pid and start time; LinkRefused for another user
+    process.cpu_ticks()                         # processor time used so far, to tell busy from stopped
 
 The kernel takes the credentials when the connection is made. The start time tells a process from a later one
 with the same pid. A process of another pid namespace that this one cannot see has pid 0, and nothing is known
@@ -16,6 +16,8 @@ import struct
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
+
+from heliograph.errors import LinkRefused
 
 _CREDENTIALS: Final = struct.Struct("3i")
 _ENDED: Final = (b"Z", b"X")
@@ -64,12 +66,14 @@ def pid_namespace() -> int:
     return 0
 
 
-def process_at(sock: socket.socket) -> tuple[PeerProcess, int]:
-    """The process at the other end of a connected Unix socket, and its user."""
+def process_of_same_user(sock: socket.socket, peer: str) -> PeerProcess:
+    """The process at the other end of a connected Unix socket; LinkRefused if another user runs it."""
     pid, uid, _ = _CREDENTIALS.unpack(
         sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     )
-    return process_of(pid), uid
+    if uid != os.getuid():
+        raise LinkRefused(peer, f"runs as user {uid}, this station as user {os.getuid()}")
+    return process_of(pid)
 
 
 def _stat(pid: int) -> list[bytes] | None:

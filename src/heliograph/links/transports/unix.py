@@ -18,12 +18,12 @@ import struct
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from heliograph.errors import BadFrame, LinkError, LinkLost, LinkRefused
+from heliograph.errors import BadFrame, LinkError, LinkLost
 from heliograph.links.contract import KNOCK, MAX_FRAME, MAX_HELLO
 from heliograph.links.transports.backoff import Backoff
 from heliograph.links.transports.callers import Callers
 from heliograph.links.transports.discovery import DiscoveryFolder, is_same_file
-from heliograph.links.transports.peer_process import process_at
+from heliograph.links.transports.peer_process import process_of_same_user
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -91,10 +91,11 @@ class UnixConnection:
         self.sent_bytes = 0
         self.received_bytes = 0
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SOCKET_BUFFER)
-        self.process, uid = process_at(sock)
-        if uid != os.getuid():
+        try:
+            self.process = process_of_same_user(sock, peer)
+        except BaseException:
             sock.close()
-            raise LinkRefused(peer, f"runs as user {uid}, this station as user {os.getuid()}")
+            raise
 
     def offer(self, frame: Sequence[Buffer]) -> bool:
         assert not self.has_unsent, "flush() comes before the next offer()"

@@ -22,7 +22,7 @@ from heliograph.codec.dynamic.plain import ValuePath
 from heliograph.model import field_types as ft
 from heliograph.model.formats import Field, Format
 from heliograph.patterns.pattern import KEYS, After, AllOf, AnyOf, Every, Leaf, NoneOf
-from heliograph.patterns.replay import Input, from_text, replayed
+from heliograph.patterns.replay import ReplayedInput, from_text, replayed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -139,13 +139,13 @@ def landmarks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield batch.filter(pa.array(kept))
 
 
-def _inputs(life: Life, rows: Iterator[tuple[Any, ...]]) -> Iterator[Input]:
-    yield Input("connect", life.start)
+def _inputs(life: Life, rows: Iterator[tuple[Any, ...]]) -> Iterator[ReplayedInput]:
+    yield ReplayedInput("connect", life.start)
     for _, _, kind, at, leaf, channel, partition, offset, key in rows:
         if kind != "connect":
             place = {"channel": channel, "partition": partition, "offset": offset}
-            yield Input(kind, at, leaf, None if key is None else _key(key), place)
-    yield Input("tick", life.end)
+            yield ReplayedInput(kind, at, leaf, None if key is None else _key(key), place)
+    yield ReplayedInput("tick", life.end)
 
 
 @lru_cache(KEYS)

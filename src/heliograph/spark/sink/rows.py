@@ -265,7 +265,7 @@ def _created_type(name: str, kind: T.DataType) -> ft.FieldType:
         item = _created_type(name, kind.elementType)
         return ft.List(ft.Optional(item) if kind.containsNull else item)
     if isinstance(kind, T.StructType):
-        return ft.Record(Format(name, tuple(_created_field(inner) for inner in kind.fields)))
+        return ft.NestedEvent(Format(name, tuple(_created_field(inner) for inner in kind.fields)))
     raise FormatError(f"column {name!r} is {kind.simpleString()}, for which events have no type; cast it")
 
 

@@ -35,7 +35,7 @@ def conversion(source: ft.FieldType, target: ft.FieldType) -> Convert | None:
     """How a column of one type becomes one of the other; None when it is one already."""
     source, target = split_optional(source)[0], split_optional(target)[0]
     match source, target:
-        case ft.Record(format=narrow), ft.Record(format=wide):
+        case ft.NestedEvent(format=narrow), ft.NestedEvent(format=wide):
             return _record_conversion(narrow, wide)
         case _ if source == target:
             return None

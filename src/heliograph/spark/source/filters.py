@@ -17,7 +17,7 @@ from heliograph.filters.check import check
 from heliograph.filters.params import bind
 from heliograph.filters.parser import parse
 from heliograph.filters.schema import header_column
-from heliograph.filters.typed import Checked, Compare, Const, conjuncts
+from heliograph.filters.typed import Checked, Const, TypedCompare, conjuncts
 from heliograph.model import field_types as ft
 from heliograph.model.compatibility import split_optional
 from heliograph.model.formats import Format
@@ -102,7 +102,7 @@ def _range(name: str, tests: Iterable[Predicate]) -> tuple[int | None, int | Non
 
 
 def _is_of_type(name: str) -> str:
-    node = Compare("=", header_column("type"), Const(name, "text"), nullable=False)
+    node = TypedCompare("=", header_column("type"), Const(name, "text"), nullable=False)
     return sql.to_sql(Checked(node, NO_FIELDS, ""))
 
 
@@ -151,7 +151,7 @@ def _insist_on_same_reading(own: Format, joined: Format, path: str) -> None:
 def _reads_the_same(own: ft.FieldType, joined: ft.FieldType) -> bool:
     own, joined = split_optional(own)[0], split_optional(joined)[0]
     match own, joined:
-        case ft.Record(format=mine), ft.Record(format=other):
+        case ft.NestedEvent(format=mine), ft.NestedEvent(format=other):
             return all(_reads_the_same(f.type, other.by_name[f.name].type) for f in mine.fields)
         case ft.List(item=mine), ft.List(item=other):
             return _reads_the_same(mine, other)

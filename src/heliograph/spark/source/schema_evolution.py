@@ -87,8 +87,8 @@ def _plain(kind: ft.FieldType) -> ft.FieldType:
             return ft.Scalar(base)
         case ft.List(item=item):
             return ft.List(_plain(item), kind.length)
-        case ft.Record(format=fmt):
-            return ft.Record(tolerant(fmt))
+        case ft.NestedEvent(format=fmt):
+            return ft.NestedEvent(tolerant(fmt))
         case _:
             return kind
 
@@ -97,7 +97,7 @@ def _loses_inside(sent: ft.FieldType, column: ft.FieldType) -> bool:
     """Whether a nested record has fields that its column lacks."""
     sent, column = split_optional(sent)[0], split_optional(column)[0]
     match sent, column:
-        case ft.Record(format=mine), ft.Record(format=wide):
+        case ft.NestedEvent(format=mine), ft.NestedEvent(format=wide):
             return any(
                 field.name not in wide.by_name or _loses_inside(field.type, wide.by_name[field.name].type)
                 for field in mine.fields

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 import heliograph as hg
+from heliograph.channel.batch import OutgoingBatch
 from heliograph.channel.history import feed
 from heliograph.channel.history.feed import Feed, JournalQueue
 from heliograph.channel.history.positions import PartitionPosition
-from heliograph.channel.publish.batch import OutgoingBatch
-from heliograph.channel.routing.compiler import Matches
-from heliograph.channel.routing.conditions import Condition
+from heliograph.channel.routing.compiler import MatchedQueues
+from heliograph.channel.routing.conditions import ReceiverCondition
 from heliograph.errors import DiskError, NoSuchFile, QueryFailed
 from heliograph.model.event import Header
 from heliograph.runtime.ports import SystemClock, ThreadTasks
@@ -93,7 +93,7 @@ class Kept:
             places=[self.place(**where)],
             ends="until" in where,
             feed=self.feed,
-            conditions={Reading: Condition()},
+            conditions={Reading: ReceiverCondition()},
             on_gap=self.notices.append,
             clock=SystemClock(),
             tasks=ThreadTasks(),
@@ -291,7 +291,10 @@ def test_what_its_supplier_asked_is_asked_again_only_if_there_are_other_routes_b
     before, now = kept.use(find), kept.use(find)
     kept.items += [item(n) for n in range(5)]
     pushes = [OutgoingBatch.of(kept.items[a:b]) for a, b in ((0, 1), (1, 3), (3, 5))]
-    pushes[0].matches, pushes[1].matches = Matches(before, 0, [[]]), Matches(now, 0, [[queue], []])
+    pushes[0].matches, pushes[1].matches = (
+        MatchedQueues(before, 0, [[]]),
+        MatchedQueues(now, 0, [[queue], []]),
+    )
     kept.feed.durable("p", pushes, 5)
     assert asked == [0, 3, 4]
     assert taken(queue) == [0, 1, 3, 4]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heliograph as hg
-from heliograph.channel.publish.batch import IncomingBatch
+from heliograph.channel.batch import IncomingBatch
 from heliograph.channel.publish.remote_supplier import MOST_CALLS, RemoteSupplier
 from heliograph.links.broadcast.reader_admission import LEASE
 from heliograph.model.event import Header, info_of

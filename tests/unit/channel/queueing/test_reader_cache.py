@@ -16,7 +16,7 @@ from heliograph.channel.queueing.reader_cache import (
     CacheLimits,
     CoherentPart,
     ReaderCache,
-    Wanted,
+    SampleSelection,
 )
 from tests.support import examples
 
@@ -25,7 +25,7 @@ def wrote(key: int, value: Any = None, writer: str = "w", ts: int = 0, **more: A
     return Arrival("write", value, (key,), writer, ts, **more)
 
 
-def data(cache: ReaderCache, *, take: bool = True, now: int = 0, wanted: Wanted = ANY) -> list[Any]:
+def data(cache: ReaderCache, *, take: bool = True, now: int = 0, wanted: SampleSelection = ANY) -> list[Any]:
     return [one for one, info in cache.select(wanted, take=take, now=now) if info.valid_data]
 
 
@@ -223,7 +223,7 @@ class AgainstModel(RuleBasedStateMachine):
     def get(self, take: bool, new_only: bool, states: Any, fresh_only: bool) -> None:
         views: Any = frozenset(("new",)) if new_only else ANY.view_states
         samples: Any = frozenset(("not-read",)) if fresh_only else ANY.sample_states
-        wanted = Wanted(view_states=views, sample_states=samples, instance_states=frozenset(states))
+        wanted = SampleSelection(view_states=views, sample_states=samples, instance_states=frozenset(states))
         found = self.cache.select(wanted, take=take, now=0)
         expected = [
             (value, self.state[key], value in self.read, key not in self.seen)

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heliograph as hg
-from heliograph.channel.receive.options import conditions_for, parsed
-from heliograph.channel.routing.conditions import AnyOf, Condition
+from heliograph.channel.routing.conditions import AnyCondition, ReceiverCondition
+from heliograph.channel.selection import conditions_for, parsed
 from heliograph.model.event import Header
 from tests.support import examples
 
@@ -71,9 +71,9 @@ headers = st.builds(
 )
 
 
-def when(text: str, sources: frozenset[str] | None = None) -> Condition:
+def when(text: str, sources: frozenset[str] | None = None) -> ReceiverCondition:
     found = conditions_for([Note], parsed(text, None), sources)[Note]
-    assert isinstance(found, Condition)
+    assert isinstance(found, ReceiverCondition)
     return found
 
 
@@ -90,9 +90,9 @@ def before_its_place(header: Header) -> Header:
     header=headers,
 )
 def test_it_holds_where_both_halves_do(
-    conditions: list[Condition], n: int, text: str, header: Header
+    conditions: list[ReceiverCondition], n: int, text: str, header: Header
 ) -> None:
-    condition = conditions[0] if len(conditions) == 1 else AnyOf(tuple(conditions))
+    condition = conditions[0] if len(conditions) == 1 else AnyCondition(tuple(conditions))
     early, late = condition.split
     note = Note(n, text)
     halves = early.holds(note, before_its_place(header)) and late.holds(note, header)
@@ -114,21 +114,24 @@ def test_of_conditions_that_all_must_hold_only_those_wait_that_ask_for_the_place
 @pytest.mark.parametrize("text", KNOWN)
 def test_what_asks_for_nothing_else_is_asked_as_a_whole_before(text: str) -> None:
     condition = when(text, frozenset({"s"}))
-    assert condition.split == (condition, Condition())
-    assert AnyOf((condition, condition)).split == (AnyOf((condition, condition)), Condition())
+    assert condition.split == (condition, ReceiverCondition())
+    assert AnyCondition((condition, condition)).split == (
+        AnyCondition((condition, condition)),
+        ReceiverCondition(),
+    )
 
 
 @pytest.mark.parametrize("text", OF_THE_PLACE)
 def test_of_alternatives_none_is_asked_before_if_one_cannot_be(text: str) -> None:
     either = when(f"{text} OR n > 3")
-    assert either.split == (Condition(), either)
-    receivers = AnyOf((when("n > 3"), when(text)))
-    assert receivers.split == (Condition(), receivers)
+    assert either.split == (ReceiverCondition(), either)
+    receivers = AnyCondition((when("n > 3"), when(text)))
+    assert receivers.split == (ReceiverCondition(), receivers)
 
 
 def test_a_condition_that_can_be_asked_before_does_not_hold_on_to_itself() -> None:
     """Without a filter it is none of the objects that the garbage collector looks at."""
-    condition = Condition()
+    condition = ReceiverCondition()
     before = sys.getrefcount(condition)
-    assert condition.split == (condition, Condition())
+    assert condition.split == (condition, ReceiverCondition())
     assert sys.getrefcount(condition) == before

@@ -127,7 +127,7 @@ def random_bodies(rng: Random) -> tuple[Format, list[bytes]]:
     """Some bodies of a random format, packed or native, that a foreign sender has written."""
     while True:
         fmt = random_case(rng).fmt
-        if not ft.holds(ft.Record(fmt), ft.Anything):
+        if not ft.holds(ft.NestedEvent(fmt), ft.Anything):
             count = rng.randint(1, 6)
             return fmt, [Case(fmt, random_record(rng, fmt)).body(rng.randint(0, 255)) for _ in range(count)]
 

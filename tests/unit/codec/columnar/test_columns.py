@@ -92,7 +92,7 @@ def test_the_schema_is_as_documented() -> None:
 def test_a_spark_safe_schema_has_no_unsigned_integers_at_any_depth() -> None:
     inner = Format("p", (Field("a", ft.Scalar("u32")), Field("b", ft.Array("u16", (4,)))))
     fmt = Format(
-        "t", (Field("u", ft.Scalar("u8")), Field("v", ft.Scalar("u64")), Field("r", ft.Record(inner)))
+        "t", (Field("u", ft.Scalar("u8")), Field("v", ft.Scalar("u64")), Field("r", ft.NestedEvent(inner)))
     )
     assert schema(fmt, spark_safe=True) == pa.schema(
         [
@@ -186,7 +186,7 @@ def test_any_is_readable_json() -> None:
         (ft.Array("f64"), np.zeros(2, np.int64), "array of int64"),
         (ft.Array("f64"), [1.0], "not list"),
         (ft.Anything(), object(), "needs plain data"),
-        (ft.Record(Format("p", (Field("a", ft.Scalar("i8")),))), 7, "needs a mapping"),
+        (ft.NestedEvent(Format("p", (Field("a", ft.Scalar("i8")),))), 7, "needs a mapping"),
     ],
 )
 def test_a_value_that_does_not_fit_is_refused_with_row_and_path(
@@ -256,7 +256,7 @@ TENSORS = pa.struct([("shape", pa.list_(pa.int32())), ("data", pa.list_(pa.int64
         (ft.Array("i64"), pa.array([[1]]), "has a column of list"),
         (ft.Anything(), pa.array(["{"]), "this is no JSON"),
         (ft.Anything(), pa.array([1]), "has a column of int64"),
-        (ft.Record(Format("p", ())), pa.array([1]), "has a column of int64"),
+        (ft.NestedEvent(Format("p", ())), pa.array([1]), "has a column of int64"),
     ],
 )
 def test_a_column_that_does_not_fit_is_refused(kind: ft.FieldType, column: pa.Array, sentence: str) -> None:

@@ -360,7 +360,7 @@ def test_a_time_that_has_no_form_in_utc_is_refused() -> None:
 
 def test_describing_a_format_lists_nested_fields_and_marks_the_key() -> None:
     inner = Format("p", (Field("lat", ft.Scalar("f64")),))
-    fmt = Format("t", (Field("id", ft.Scalar("i64")), Field("path", ft.List(ft.Record(inner)))), ("id",))
+    fmt = Format("t", (Field("id", ft.Scalar("i64")), Field("path", ft.List(ft.NestedEvent(inner)))), ("id",))
     assert describe(fmt) == [
         FieldRow("$.id", "i64", key=True, offset=None),
         FieldRow("$.path", "list[record p]", key=False, offset=None),
@@ -371,7 +371,12 @@ def test_describing_a_format_lists_nested_fields_and_marks_the_key() -> None:
 def test_offsets_of_nested_native_records_count_from_the_start_of_the_body() -> None:
     inner = native_format("p", [("a", ft.Scalar("u8")), ("b", ft.Scalar("f64"))])
     fmt = native_format(
-        "t", [("n", ft.Scalar("i64")), ("plain", ft.Record(inner)), ("maybe", ft.Optional(ft.Record(inner)))]
+        "t",
+        [
+            ("n", ft.Scalar("i64")),
+            ("plain", ft.NestedEvent(inner)),
+            ("maybe", ft.Optional(ft.NestedEvent(inner))),
+        ],
     )
     assert {row.path: row.offset for row in describe(fmt)} == {
         "$.n": 0,

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heliograph as hg
-from heliograph.channel.receive.options import conditions_for, parsed
-from heliograph.channel.routing.conditions import AnyOf, Condition
+from heliograph.channel.routing.conditions import AnyCondition, ReceiverCondition
+from heliograph.channel.selection import conditions_for, parsed
 from heliograph.links.broadcast import loss_count as overtaken
 from heliograph.links.broadcast.loss_count import LONE, LONE_HEAD, LossCounter, missed_in
 from heliograph.links.session import messages as m
@@ -47,21 +47,23 @@ STREAMS: Final = {
 WRITER: Final = EventWriter(SystemClock())
 
 
-def when(cls: type[Any], text: str, sources: frozenset[str] | None = None) -> Condition:
+def when(cls: type[Any], text: str, sources: frozenset[str] | None = None) -> ReceiverCondition:
     found = conditions_for([cls], parsed(text, None), sources)[cls]
-    assert isinstance(found, Condition)
+    assert isinstance(found, ReceiverCondition)
     return found
 
 
 # What may be wished of a type, and whether an event of that number is let through by it.
-FILTERS: Final[list[tuple[Callable[[type[Any]], Condition | AnyOf] | None, Callable[[int], bool]]]] = [
-    (lambda _: Condition(), lambda _: True),
+FILTERS: Final[
+    list[tuple[Callable[[type[Any]], ReceiverCondition | AnyCondition] | None, Callable[[int], bool]]]
+] = [
+    (lambda _: ReceiverCondition(), lambda _: True),
     (None, lambda _: False),
     (lambda cls: when(cls, "id < 0"), lambda _: False),
     (lambda cls: when(cls, "id % 2 = 0"), lambda n: n % 2 == 0),
     (lambda cls: when(cls, "header.sequence > 7 AND id % 3 = 0"), lambda n: n > 7 and n % 3 == 0),
-    (lambda _: Condition(None, frozenset({"another"})), lambda _: False),
-    (lambda cls: AnyOf((when(cls, "id = 2"), when(cls, "id > 20"))), lambda n: n == 2 or n > 20),
+    (lambda _: ReceiverCondition(None, frozenset({"another"})), lambda _: False),
+    (lambda cls: AnyCondition((when(cls, "id = 2"), when(cls, "id > 20"))), lambda n: n == 2 or n > 20),
 ]
 filters = st.tuples(*[st.sampled_from(range(len(FILTERS))) for _ in CLASSES])
 numbers = st.sampled_from(sorted(CLASSES))
@@ -106,8 +108,8 @@ def judge(**wishes: Wishes) -> LossCounter:
     return LossCounter(STREAMS, wishes, SystemClock().monotonic_ns)
 
 
-def wished(chosen: tuple[int, ...]) -> dict[str, dict[type[Any], Condition | AnyOf]]:
-    wishes: dict[str, dict[type[Any], Condition | AnyOf]] = {"x": {}, "y": {}}
+def wished(chosen: tuple[int, ...]) -> dict[str, dict[type[Any], ReceiverCondition | AnyCondition]]:
+    wishes: dict[str, dict[type[Any], ReceiverCondition | AnyCondition]] = {"x": {}, "y": {}}
     for (channel, cls), place in zip(CLASSES.values(), chosen, strict=True):
         make = FILTERS[place][0]
         if make is not None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, cast
 
-from heliograph.links.broadcast.gateway import NORMAL, ReaderSession
+from heliograph.links.broadcast.carrier_choice import NORMAL
+from heliograph.links.broadcast.gateway import ReaderSession
 from heliograph.links.broadcast.publisher import Broadcast
 from heliograph.links.session.wire_events import EventWriter
 from heliograph.ring import RingName

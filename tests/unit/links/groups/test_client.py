@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from heliograph.channel.receive.ack_protocol import Spot
+from heliograph.channel.ack_protocol import Spot
 from heliograph.links.groups.client import (
     Leave,
     Settle,

@@ -25,6 +25,16 @@ EXPRESSIONS = (
     "big = 18446744073709551615 AND small = -9223372036854775808",
 )
 
+WRITTEN: tuple[tuple[str, Any], ...] = (
+    (
+        "position.lat = 1",
+        ["Compare", "=", ["Member", ["Name", "position", False], "lat"], ["Value", 1, "int"]],
+    ),
+    ("NOT id IS NULL", ["Not", ["IsNull", ["Name", "id", False]]]),
+    ("a AND b", ["And", ["", ["Name", "a", False], ["Name", "b", False]]]),
+)
+"""As stations of earlier versions write and read them."""
+
 BAD: tuple[Any, ...] = (
     None,
     7,
@@ -66,6 +76,12 @@ def test_an_expression_comes_back_as_it_was(text: str) -> None:
     sent = parse(text, {"limit": 300} if ":limit" in text else None)
     received = msgspec.msgpack.decode(msgspec.msgpack.encode(to_data(sent.tree)))
     assert from_data(received, "peer") == sent
+
+
+@pytest.mark.parametrize(("text", "data"), WRITTEN)
+def test_nodes_keep_their_names_on_the_wire(text: str, data: Any) -> None:
+    assert to_data(parse(text).tree) == data
+    assert from_data(data, "peer") == parse(text)
 
 
 @pytest.mark.parametrize("data", BAD, ids=repr)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import heliograph as hg
-from heliograph.channel.routing.conditions import Condition
+from heliograph.channel.routing.conditions import ReceiverCondition
 from heliograph.links.interest.advertisement import describe
 from heliograph.links.mesh.worker_redelivery import RedeliveringGateway, WorkerRedelivery
 from heliograph.links.session.confirmation import Owed
@@ -19,8 +19,8 @@ from heliograph.runtime.ports import system_ports
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from heliograph.channel.batch import OutgoingBatch
     from heliograph.channel.channel import Channel
-    from heliograph.channel.publish.batch import OutgoingBatch
     from heliograph.channel.queueing.queue import Item
     from heliograph.links.session.gateway import Gateway
 
@@ -99,7 +99,7 @@ def wanted(*types: type[hg.Event]) -> tuple[dict[type[hg.Event], Any], ChannelSt
     """What a process says that it wants, by way of its station."""
     wants = tuple(Want(info_of(cls).name, info_of(cls).format.id) for cls in types)
     state = ChannelState("c", (), "reliable", "volatile", len(types), wants, relayed=True)
-    return {cls: Condition(None) for cls in types}, state
+    return {cls: ReceiverCondition(None) for cls in types}, state
 
 
 def sent(gateway: RedeliveringGateway) -> list[tuple[int, bool]]:

@@ -6,7 +6,7 @@ import pytest
 
 from heliograph.errors import BadFrame
 from heliograph.links.session import messages as m
-from heliograph.links.session.sequence import Outbox
+from heliograph.links.session.retransmission import Outbox
 from heliograph.links.session.unpack import TRIES, Unpacker
 
 LANE = 3

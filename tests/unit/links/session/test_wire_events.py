@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import heliograph as hg
-from heliograph.channel.publish.batch import OutgoingBatch
+from heliograph.channel.batch import OutgoingBatch
 from heliograph.errors import BadFrame
 from heliograph.links.session import messages as m
 from heliograph.links.session.wire_events import UNIFORM_FROM, EventWriter, WireEventReader

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, Unpack
 
 import msgspec
 
-from heliograph.channel.history.positions import OffsetRange
-from heliograph.channel.routing.conditions import AnyOf, Condition
+from heliograph.channel.routing.conditions import AnyCondition, ReceiverCondition
 from heliograph.errors import DecodeError, ExpressionError, FormatError, NotPossible, WrongEventType
 from heliograph.model.event import Event, info_of
 from heliograph.model.formats import MAX_NAME
 from heliograph.qos.dispatch_order import uses
-from heliograph.qos.endpoint import Options as Options  # noqa: PLC0414 - callers know it from here
 from heliograph.qos.endpoint import QueueOverflow
+from heliograph.qos.endpoint import ReceiverOptions as ReceiverOptions  # noqa: PLC0414 - callers know it from here
 from heliograph.qos.endpoint import Wanted as Wanted  # noqa: PLC0414 - callers know it from here
 from heliograph.runtime.declared_options import Text, rows_of
 from heliograph.runtime.option_names import insist_on_known
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from datetime import datetime
 
     from heliograph.channel.channel import Channel
     from heliograph.configuration import Filters
@@ -28,7 +28,16 @@ if TYPE_CHECKING:
     from heliograph.qos.dispatch_order import Order, OrderName
     from heliograph.qos.policies import QoS
 
+Begin: TypeAlias = "Callable[[Any, int], int]"
+"""Where a receiver begins in a partition of the history that was met when its watermark was the second
+argument."""
+Point: TypeAlias = "str | int | datetime | Mapping[str, int] | None"
+"""A place in a channel's history: "earliest", "now" or "latest", an offset, an aware datetime, or an offset
+for each partition."""
 
+
+NOW: Final = ("now", "latest")
+"""Names of the place behind all that is kept."""
 _NAME: Final = Text(MAX_NAME, is_name=True)
 QUEUE_OPTIONS: Final = (
     "group",
@@ -43,11 +52,24 @@ QUEUE_OPTIONS: Final = (
 """Those that only a receiver with a queue may have."""
 
 
+class OffsetRange(msgspec.Struct, frozen=True):
+    """The part of a history that a receiver wants."""
+
+    start: Point = "now"
+    """As it was asked for."""
+    begins: dict[str, int] = {}
+    """The first offset that it wants, per partition."""
+    ends: dict[str, int] | None = None
+    """The offset at which it ends, per partition, and it wants no other partition; None: it does not end."""
+    later: Begin | None = None
+    """Finds where it begins in partitions that are met later; None: it wants none of those."""
+
+
 class FilteredChannel(msgspec.Struct, frozen=True, eq=False):
     """Events of a channel that a filter lets through; made by `channel.where(...)`."""
 
     channel: Channel[Any]
-    options: Options
+    options: ReceiverOptions
 
     def as_stream(self) -> FilteredChannel:
         return self
@@ -69,7 +91,7 @@ def _in_order(value: Any) -> Any:
 class Selection(msgspec.Struct, frozen=True):
     """What a receiver asked for, checked."""
 
-    conditions: dict[type[Event], Condition | AnyOf]
+    conditions: dict[type[Event], ReceiverCondition | AnyCondition]
     """Per event type that it wants, the condition; absent types are not wanted."""
     tree: Any = None
     """The condition as it was written, for event types that the channel will carry later."""
@@ -93,14 +115,16 @@ class Selection(msgspec.Struct, frozen=True):
         return self.all_types or info_of(cls).name in {info_of(own).name for own in self.conditions}
 
 
-def select(channel: str, carried: tuple[type[Event], ...], qos: QoS, **asked: Unpack[Options]) -> Selection:
+def select(
+    channel: str, carried: tuple[type[Event], ...], qos: QoS, **asked: Unpack[ReceiverOptions]
+) -> Selection:
     """Check what a receiver asks for.
 
     Args:
         channel: its name, for errors.
         carried: the event classes that the channel carries.
         qos: of the channel.
-        **asked: see `heliograph.qos.endpoint.Options`.
+        **asked: see `heliograph.qos.endpoint.ReceiverOptions`.
     """
     check_rows(channel, asked)
     where, params, types = asked.get("where"), asked.get("params"), asked.get("types")
@@ -127,7 +151,7 @@ def select(channel: str, carried: tuple[type[Event], ...], qos: QoS, **asked: Un
 
 def check_rows(channel: str, asked: Mapping[str, Any]) -> None:
     """NotPossible for the first option whose value is not allowed, whatever the channel is."""
-    rows = rows_of(Options)
+    rows = rows_of(ReceiverOptions)
     for name, value in asked.items():
         if value is not None and (allowed := rows[name].why_not(value)) is not None:
             raise NotPossible(channel, f"{name}={value!r:.60}: allowed is {allowed}")
@@ -145,17 +169,17 @@ def _named(channel: str, sources: Iterable[str] | None) -> frozenset[str] | None
 
 def conditions_for(
     wanted: Iterable[type[Event]], tree: Any, sources: frozenset[str] | None
-) -> dict[type[Event], Condition | AnyOf]:
+) -> dict[type[Event], ReceiverCondition | AnyCondition]:
     """The condition for each type that it fits; the first problem when it fits none."""
     if tree is None:
-        return {cls: Condition(None, sources) for cls in wanted}
+        return {cls: ReceiverCondition(None, sources) for cls in wanted}
     from heliograph.filters.check import check  # noqa: PLC0415 - loaded when a filter is used
 
-    found: dict[type[Event], Condition | AnyOf] = {}
+    found: dict[type[Event], ReceiverCondition | AnyCondition] = {}
     problem: ExpressionError | None = None
     for cls in wanted:
         try:
-            found[cls] = Condition(check(tree, info_of(cls).format), sources)
+            found[cls] = ReceiverCondition(check(tree, info_of(cls).format), sources)
         except ExpressionError as error:
             problem = problem or error
     if problem is not None and not found:
@@ -170,7 +194,10 @@ class InOwnClass:
     """
 
     def __init__(
-        self, own: type[Event], condition: Condition | AnyOf, as_it_is: Condition | AnyOf | None
+        self,
+        own: type[Event],
+        condition: ReceiverCondition | AnyCondition,
+        as_it_is: ReceiverCondition | AnyCondition | None,
     ) -> None:
         self._own = own
         self._condition = condition
@@ -185,7 +212,9 @@ class InOwnClass:
             return self._as_it_is is not None and self._as_it_is.holds(event, header)
 
 
-def for_version(selection: Selection, cls: type[Event]) -> Condition | AnyOf | InOwnClass | None:
+def for_version(
+    selection: Selection, cls: type[Event]
+) -> ReceiverCondition | AnyCondition | InOwnClass | None:
     """The condition for another version of a class that was selected; None when none of its name was.
 
     A version that lacks what the filter reads does not meet it, unless the class has a default for that.
@@ -196,7 +225,7 @@ def for_version(selection: Selection, cls: type[Event]) -> Condition | AnyOf | I
     own = next((own for own in tuple(selection.conditions) if info_of(own).name == name), None)
     if own is None:
         return None
-    found: Condition | AnyOf | None = None
+    found: ReceiverCondition | AnyCondition | None = None
     with suppress(ExpressionError):
         found = conditions_for([cls], selection.tree, selection.sources)[cls]
     if selection.tree is None or is_made(own):
@@ -276,7 +305,7 @@ def check_options(call: str, given: Iterable[str], *more: str, refused: str = ""
 
     One that is refused is not offered, and passes: the call itself says why not.
     """
-    known = dict.fromkeys((*Options.__annotations__, *more))
+    known = dict.fromkeys((*ReceiverOptions.__annotations__, *more))
     offered = tuple(name for name in known if name != refused)
     insist_on_known(call, (name for name in given if name != refused), offered)
 
@@ -328,7 +357,7 @@ def check_order(
         raise NotPossible(channel, f"latency= says nothing to {order!r}; add dispatch='deadline'")
 
 
-def behind(filter_of_all: str, options: Options) -> Options:
+def behind(filter_of_all: str, options: ReceiverOptions) -> ReceiverOptions:
     """What a receiver asks for, behind a filter that holds for all."""
     where, params = options.get("where"), options.get("params")
     trees = [parsed(filter_of_all, None)]

@@ -1,6 +1,6 @@
 """The acknowledgement protocol: ack options, and what a channel asks of a coordinator.
 
-`heliograph.delivery` fulfils it: a `Coordinator` hands the events of one queue out to its members, each a
+`heliograph.delivery` fulfils it: a `CoordinatorPort` hands the events of one queue out to its members, each a
 consumer, and settles what they acknowledge. A durable consumer has a coordinator of its own, the members of a
 group share one.
 """
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from heliograph.channel.history.positions import Cursors
     from heliograph.channel.queueing.queue import EventQueue, Item
-    from heliograph.channel.receive.options import Options
     from heliograph.errors import HeliographError, WindowFull
     from heliograph.model.event import Event, Header
+    from heliograph.qos.endpoint import ReceiverOptions
 
 
 class AckOptions(msgspec.Struct, frozen=True):
@@ -193,7 +193,7 @@ class HostMembership(GroupMembership, Protocol):
         ...
 
 
-class Coordinator(Protocol):
+class CoordinatorPort(Protocol):
     """Hands out the events of one queue."""
 
     terms: AckOptions
@@ -221,7 +221,7 @@ class Coordinator(Protocol):
         ...
 
 
-class HostCoordinator(Coordinator, Protocol):
+class HostCoordinator(CoordinatorPort, Protocol):
     """One of this station, at which members of others may sit too."""
 
     def sit(self, member: str, ring: Callable[[], object]) -> HostMembership: ...
@@ -292,7 +292,7 @@ def agree(
     return said
 
 
-def split(options: Mapping[str, Any]) -> tuple[Options, Acking]:
+def split(options: Mapping[str, Any]) -> tuple[ReceiverOptions, Acking]:
     """What a receiver wants, and how it acknowledges."""
     acks = Acking.__annotations__
     wanted: Any = {option: value for option, value in options.items() if option not in acks}

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from heliograph.channel.history.partitions import Journalled
     from heliograph.channel.queueing.stage import Stage
-    from heliograph.channel.receive.options import Selection
     from heliograph.channel.receive.subscription import QueuedReceiver
+    from heliograph.channel.selection import Selection
     from heliograph.qos.policies import QoS
     from heliograph.runtime.ports import Clock, Ports
     from heliograph.runtime.timers import Timers

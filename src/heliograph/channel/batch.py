@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count, repeat
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, overload
 
 import msgspec
 
@@ -19,8 +19,22 @@ from heliograph.model.event import Event, Header, info_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from heliograph.channel.queueing.queue import Item
-    from heliograph.channel.routing.compiler import Matches
+
+Item: TypeAlias = tuple[Event, Header, int]
+"""An event, its header, and the monotonic instant in ns when its lifespan ends; 0 when it has none."""
+
+
+class QueueMatches(Protocol):
+    """The queues that each event of a batch is for; `heliograph.channel.routing.compiler` finds them."""
+
+    @property
+    def queues(self) -> Sequence[Sequence[Any]]:
+        """Of each event, as far as that can be decided before it has its place."""
+        ...
+
+    def hold(self, routes: Any) -> bool:
+        """Whether the same queues would be found now, by these routes."""
+        ...
 
 
 class OutgoingBatch(msgspec.Struct, eq=False):
@@ -43,7 +57,7 @@ class OutgoingBatch(msgspec.Struct, eq=False):
     sequences: Sequence[int] | None = None
     given: Sequence[Item] | None = None
     """Of events that have headers already, or are of several classes: these, in place of what is above."""
-    matches: Matches | None = None
+    matches: QueueMatches | None = None
     """The queues that each is for, as far as its supplier has found them."""
     largest: int | None = None
     """What each event takes at most (`heliograph.codec.sizes`), where that is known."""

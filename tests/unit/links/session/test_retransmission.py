@@ -7,7 +7,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from heliograph.links.session.sequence import (
+from heliograph.links.session.retransmission import (
     MAX_EARLY,
     MAX_UNACKED_BYTES,
     MAX_UNACKED_RECORDS,
