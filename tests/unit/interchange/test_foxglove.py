@@ -67,8 +67,9 @@ class Viewer:
         self._connection.send(json.dumps({"op": "unsubscribe", "subscriptionIds": [7]}))
 
     def message(self) -> tuple[int, Any]:
-        data = self._connection.recv(timeout=LIMIT)
-        assert isinstance(data, bytes)
+        data: Any = ""
+        while isinstance(data, str):  # what is text is no message of a topic
+            data = self._connection.recv(timeout=LIMIT)
         kind, subscription, time_ns = struct.unpack_from("<BIQ", data)
         assert (kind, subscription) == (1, 7)
         return time_ns, json.loads(data[13:])
