@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.ledger import ChannelStats
     from heliograph.channel.registry import Access
+    from heliograph.configuration import Configuration
     from heliograph.delivery.trader import Trader
     from heliograph.links.contract import Transport
     from heliograph.links.interest.channel_discovery import ChannelDiscovery
@@ -91,6 +92,11 @@ SWEEP_SECONDS = 0.5
 """Between two looks at which members were not heard of for their lease."""
 DRAIN_LIMIT = 5.0
 """Seconds that closing waits for deliveries."""
+
+
+def configuration_of(config: str | os.PathLike[str] | None) -> Configuration:
+    """What the configuration file of a station says, checked; InvalidConfiguration names the line."""
+    return load(config, get_args(Carrier), rows_of(Limits), rows_of(Store))
 
 
 def _published_to(said: Any, in_file: Mapping[str, Any], *, keeps: bool) -> Store | None:
@@ -183,7 +189,7 @@ class Station:
             }
         )
         check_joining(domain, transport, peer_limit)
-        self._configuration = load(config, get_args(Carrier), rows_of(Limits), rows_of(Store))
+        self._configuration = configuration_of(config)
         transport = self._configuration.transport or transport
         peer_limit = self._configuration.peer_limit or peer_limit
         network = self._configuration.network(listen, connect, insecure=insecure, identity=identity)

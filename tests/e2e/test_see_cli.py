@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import socket
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import heliograph as hg
 from heliograph.cli import doctor, run
+from heliograph.links.keys import make_authority, make_identity
 from heliograph.monitoring import doctor as findings
 from tests.e2e.link_support import LIMIT, own_meeting_folder, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 class Track(hg.Event, name="air.track", key="id"):
@@ -150,3 +154,64 @@ def test_a_small_machine_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "shared memory" in found["little shared memory"].what
     assert "/nowhere" in found["no place to meet"].text
     assert found["extra missing"].command == "pip install 'heliograph[page]'"
+
+
+def found_of(told: Any, where: str) -> list[tuple[str, str]]:
+    return [(one["what"], one["severity"]) for one in told["findings"] if one["where"] == where]
+
+
+def test_the_doctor_looks_at_keys(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    make_authority(tmp_path, "keyed")
+    soon, later, other = (str(tmp_path / name) for name in ("soon", "later", "other"))
+    make_identity(tmp_path, "soon", days=10)
+    make_identity(tmp_path, "later", days=100)
+    make_identity(tmp_path, "other", days=100)
+    arguments = ("doctor", "--domain", "keyed", "--identity")
+    told = said(capsys, *arguments, soon, code=1)
+    assert found_of(told, soon) == [("certificate ends soon", "warning")]
+    assert f"helio keys renew {tmp_path} soon" in next(
+        one["command"] for one in told["findings"] if one["where"] == soon
+    )
+    assert found_of(said(capsys, *arguments, later), later) == []
+    shutil.copy(f"{later}/key.pem", f"{other}/key.pem")
+    told = said(capsys, *arguments, other, code=1)
+    assert found_of(told, other) == [("identity cannot be used", "problem")]
+    assert "is not the key of the certificate" in str(told)
+    Path(other, "key.pem").write_text("no key")
+    assert "is no key" in str(said(capsys, *arguments, other, code=1))
+    gone = str(tmp_path / "gone")
+    assert found_of(said(capsys, *arguments, gone, code=1), gone) == [("identity cannot be used", "problem")]
+
+
+def test_the_doctor_looks_at_ports_and_hosts(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # nobody listens there, and nobody else can
+        there = f"tcp/127.0.0.1:{taken.getsockname()[1]}"
+        nobody = f"tcp/127.0.0.1:{silent.getsockname()[1]}"
+        told = said(capsys, "doctor", "--listen", there, "--connect", there, "--connect", nobody, code=1)
+        assert found_of(told, there) == [("port not free", "problem")]
+        assert f"by process {os.getpid()}" in str(told)
+        assert found_of(told, nobody) == [("host not reached", "problem")]
+        config = tmp_path / "station.toml"
+        config.write_text(f'[station]\nlisten = ["{there}"]\nconnect = ["quic/127.0.0.1:9"]\n')
+        told = said(capsys, "doctor", "--config", str(config), code=1)
+        assert found_of(told, there) == [("port not free", "problem")]
+        assert found_of(told, "quic/127.0.0.1:9") == [("not looked at", "note")]
+
+
+def test_a_port_of_the_domains_own_station_is_no_finding(
+    tower: hg.Station, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as own:  # of this process, which is the tower's
+        there = f"tcp/127.0.0.1:{own.getsockname()[1]}"
+        assert found_of(said(capsys, "doctor", "--listen", there), there) == []
+
+
+@pytest.mark.parametrize(
+    "wrong", [("--listen", "tcp/nowhere"), ("--connect", "http/a:1"), ("--config", "gone")]
+)
+def test_the_doctor_refuses_what_is_no_endpoint_or_file(
+    capsys: pytest.CaptureFixture[str], wrong: tuple[str, str]
+) -> None:
+    assert run(["doctor", *wrong]) == 2
+    assert capsys.readouterr().err

@@ -1,6 +1,7 @@
 """`helio doctor`: what is wrong with a domain and this machine, each finding with the command that mends it.
 
 helio doctor --domain airspace --folder data       exit code 1 when there is a problem or warning
+helio doctor --config station.toml                 also the keys, ports and hosts of a station
 helio doctor --json                                for monitoring
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -19,7 +21,7 @@ from heliograph.cli.output import JsonFlag, counted, print_json, print_line, siz
 from heliograph.cli.station import Domain, meet_all
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from heliograph.monitoring.doctor import Finding
 
@@ -40,13 +42,30 @@ def doctor(
     folder: Annotated[
         str | None, typer.Option(help="A station's folder to look at, too.", show_default=False)
     ] = None,
+    config: Annotated[
+        str | None,
+        typer.Option(
+            help="The TOML file of a station: its keys, ports and hosts are looked at.", show_default=False
+        ),
+    ] = None,
+    listen: Annotated[
+        list[str] | None, typer.Option(help="A place to listen that should be free.", show_default=False)
+    ] = None,
+    connect: Annotated[
+        list[str] | None, typer.Option(help="A host that should be reached.", show_default=False)
+    ] = None,
+    identity: Annotated[
+        str | None, typer.Option(help="A folder of keys to look at; see helio keys.", show_default=False)
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Look for what is wrong: stations, links, names, receivers, consumers, disks, limits, permissions.
+    """Look for what is wrong: stations, links, names, receivers, consumers, disks, keys, ports, permissions.
 
     Exit code 1: there is a problem or a warning. Notes are for information.
     """
-    found = [*_machine(), *_folder(folder), *_domain(domain)]
+    network = _network(config, listen or (), connect or (), identity)
+    of_domain, processes = _domain(domain)
+    found = [*_machine(), *_folder(folder), *network(domain, processes), *of_domain]
     bad = sum(one.severity != "note" for one in found)
     if as_json:
         import msgspec  # noqa: PLC0415 - commands import what they need when they run
@@ -67,7 +86,22 @@ def _print(found: list[Finding], bad: int) -> None:
     print_line(f"{counted(bad, 'finding')} to mend" if bad else "nothing to mend")
 
 
-def _domain(domain: str) -> list[Finding]:
+def _network(
+    config: str | None, listen: Sequence[str], connect: Sequence[str], identity: str | None
+) -> Callable[[str, Collection[int]], Iterator[Finding]]:
+    """Looks at what a station of these options has outside of its process; mistakes in them fail at once."""
+    from heliograph.cli.network_checks import examine_network  # noqa: PLC0415 - as above
+    from heliograph.runtime.endpoints import parse  # noqa: PLC0415 - as above
+    from heliograph.station import configuration_of  # noqa: PLC0415 - as above
+
+    network = configuration_of(config).network(listen, connect, insecure=True, identity=identity)
+    for endpoint in (*network.listen, *network.connect):
+        parse(endpoint)
+    return partial(examine_network, network)
+
+
+def _domain(domain: str) -> tuple[list[Finding], frozenset[int]]:
+    """Findings, and the processes of its stations."""
     from heliograph.links.transports.discovery import DiscoveryFolder, domains  # noqa: PLC0415 - as above
     from heliograph.monitoring.doctor import Finding, examine  # noqa: PLC0415 - as above
     from heliograph.monitoring.snapshot import ask_all  # noqa: PLC0415 - as above
@@ -85,7 +119,7 @@ def _domain(domain: str) -> list[Finding]:
         text = f"no station of domain {domain!r} is there"
         text += f"; there are domains {others}" if others else ""
         found.append(Finding("note", "empty domain", domain, text, "helio ls"))
-    return found
+    return found, frozenset(one.pid for one in stations)
 
 
 def _machine() -> Iterator[Finding]:

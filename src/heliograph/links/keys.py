@@ -169,7 +169,20 @@ def check_identity(folder: str | os.PathLike[str], domain: str) -> CertificateId
         _certificate(place / CERTIFICATE, "").verify_directly_issued_by(authority)
     except Exception:  # noqa: BLE001 - several kinds say the same
         raise NotPossible(str(place / CERTIFICATE), "is not signed by the authority.pem beside it") from None
+    if not _fits(place / KEY, place / CERTIFICATE):
+        raise NotPossible(str(place / KEY), "is not the key of the certificate.pem beside it")
     return identity
+
+
+def _fits(key: Path, certificate: Path) -> bool:
+    """Whether a key is that of a certificate."""
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - as above
+
+    try:
+        private = serialization.load_pem_private_key(_read(key, ""), None)
+    except (ValueError, TypeError):
+        raise NotPossible(str(key), "is no key, or one with a password") from None
+    return bool(private.public_key() == _certificate(certificate, "").public_key())
 
 
 def identities(folder: str | os.PathLike[str]) -> list[CertificateIdentity]:
