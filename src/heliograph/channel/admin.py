@@ -21,7 +21,7 @@ one. `change` gives an admin another filter, for all that were opened with it, f
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, Never, Protocol, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, Never, TypedDict, TypeVar, Unpack, overload
 
 from heliograph.channel.publish.supplier import Receipt, Supplier
 from heliograph.channel.receive.subscription_factory import DECORATES, decorator
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from heliograph.channel.channel import Channel
+    from heliograph.channel.publish.host import LetsThrough
     from heliograph.channel.receive.consumer import Consumer
     from heliograph.channel.receive.subscription import Receiver
     from heliograph.channel.selection import Selection
@@ -140,12 +141,6 @@ class FilterPoint:
 def _no_header() -> Never:
     """Of what a filter has stopped."""
     raise NotPossible("this push", "was stopped by a filter of its supplier, so it has no header")
-
-
-class LetsThrough(Protocol):
-    """Whatever stands at a point: a filter, or an object of the user's own that a configuration names."""
-
-    def lets_through(self, event: Any) -> bool: ...
 
 
 OF_SUPPLIER: Final = "supplier filter"

@@ -17,7 +17,7 @@ from __future__ import annotations
 from copy import copy
 from functools import partial
 from itertools import count, islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 from weakref import ref
 
 from heliograph.channel.ledger import QueueCounts
@@ -25,16 +25,50 @@ from heliograph.channel.ledger import QueueCounts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from heliograph.channel.receive.subscription import InlineSubscription, Receiver
+    from heliograph.model.event import Header
+
 
 MOST_OUTCOMES: Final = 1_000
 """Outcomes of a route with a count of their own; what comes after them is counted callback by callback."""
 
 
+class CountedReceiver(Protocol):
+    """A receiver, as far as it is counted."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def is_final(self) -> bool:
+        """Whether it counts nothing more once nothing is pending."""
+        ...
+
+    def counts(self) -> QueueCounts: ...
+
+
+class InlineTarget(CountedReceiver, Protocol):
+    """An inline callback, as a route calls it and counts what became of it."""
+
+    @property
+    def call(self) -> Callable[..., object]: ...
+    @property
+    def with_header(self) -> bool: ...
+    @property
+    def views(self) -> bool:
+        """Whether it may be given views of bytes that hold only while it runs."""
+        ...
+
+    def is_late(self, header: Header) -> None:
+        """The lifespan of an event for it was over."""
+        ...
+
+    def raised(self, header: Header, error: BaseException) -> None: ...
+    def add(self, counts: QueueCounts) -> None: ...
+
+
 class InlineTally:
     """The outcomes of one route; see the module."""
 
-    def __init__(self, subscriptions: tuple[InlineSubscription, ...]) -> None:
+    def __init__(self, subscriptions: tuple[InlineTarget, ...]) -> None:
         self.subscriptions = subscriptions
         self.retired = False
         """Whether there are newer routes: only a push that is half done may still count."""
@@ -102,21 +136,21 @@ class Accounts:
         self.pushed = 0
         self.matched = 0
         self._departed = QueueCounts()
-        self._leaving: list[Receiver] = []
+        self._leaving: list[CountedReceiver] = []
         self._tallies: list[InlineTally] = []
         self._retired: list[tuple[ref[InlineTally], InlineTally]] = []
         """Of old routes, as long as somebody may count there; beside each a copy that has the same counts."""
 
-    def leave(self, receiver: Receiver) -> None:
+    def leave(self, receiver: CountedReceiver) -> None:
         self._leaving.append(receiver)
 
-    def tally(self, subscriptions: tuple[InlineSubscription, ...]) -> InlineTally:
+    def tally(self, subscriptions: tuple[InlineTarget, ...]) -> InlineTally:
         """The tally of a new route."""
         tally = InlineTally(subscriptions)
         self._tallies.append(tally)
         return tally
 
-    def retire_tallies(self, receivers: Mapping[str, Receiver]) -> None:
+    def retire_tallies(self, receivers: Mapping[str, CountedReceiver]) -> None:
         """New routes are about to be made."""
         self._fold_tallies(receivers)
         for tally in self._tallies:
@@ -129,7 +163,7 @@ class Accounts:
         """What receivers that have left have counted so far."""
         return sum((r.counts() for r in self._leaving), self._departed)
 
-    def fold(self, receivers: Mapping[str, Receiver]) -> None:
+    def fold(self, receivers: Mapping[str, CountedReceiver]) -> None:
         """Bring the counts of inline callbacks and of members that have left up to date."""
         self._fold_tallies(receivers)
         for receiver in list(self._leaving):
@@ -138,14 +172,14 @@ class Accounts:
                 self._departed += counts
                 self._leaving.remove(receiver)
 
-    def _fold_tallies(self, receivers: Mapping[str, Receiver]) -> None:
+    def _fold_tallies(self, receivers: Mapping[str, CountedReceiver]) -> None:
         # Who holds one is asked before it is added up: then nothing can come after the last time.
         held = [pair for pair in self._retired if pair[0]() is not None]
         for tally in (*self._tallies, *(counted for _, counted in self._retired)):
             self._fold_tally(tally, receivers)
         self._retired = held
 
-    def _fold_tally(self, tally: InlineTally, receivers: Mapping[str, Receiver]) -> None:
+    def _fold_tally(self, tally: InlineTally, receivers: Mapping[str, CountedReceiver]) -> None:
         """Each outcome adds to `matched` and to subscriptions alike."""
         for outcome, times in tally.news():
             for place, subscription in enumerate(tally.subscriptions):

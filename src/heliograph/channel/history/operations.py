@@ -21,8 +21,8 @@ from heliograph.errors import NotPossible
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from heliograph.channel.channel import Channel
-    from heliograph.channel.context import ChannelContext
+    from heliograph.channel.history.store import HistoryStore
+
 
 To: TypeAlias = "str | int | datetime"
 
@@ -61,10 +61,28 @@ class RemoteOperations(Protocol):
         ...
 
 
+class KeptChannel(Protocol):
+    """The channel of a history."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def store(self) -> HistoryStore | None: ...
+
+
+class OperationsServices(Protocol):
+    """What the operations of a station share."""
+
+    @property
+    def station(self) -> str: ...
+    @property
+    def remote_operations(self) -> RemoteOperations | None: ...
+
+
 class Operations:
     """See the module; reached as `channel.operations`."""
 
-    def __init__(self, channel: Channel[Any], services: ChannelContext) -> None:
+    def __init__(self, channel: KeptChannel, services: OperationsServices) -> None:
         self._channel = channel
         self._services = services
 

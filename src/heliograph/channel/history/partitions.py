@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
 import msgspec
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from contextlib import AbstractContextManager
 
-    from heliograph.channel.context import ChannelContext
-    from heliograph.channel.history.store import HistoryPartition, HistoryStore, SupplierLease
+    from heliograph.channel.history.store import HistoryPartition, HistoryStore, OnDurable, SupplierLease
     from heliograph.channel.queueing.queue import EventQueue
     from heliograph.channel.selection import Selection
-    from heliograph.model.event import Event
+    from heliograph.model.event import Event, Header
     from heliograph.qos.dispatch_order import Ranking
     from heliograph.qos.policies import QoS
+    from heliograph.runtime.ports import Ports
 
 
 class Lease:
@@ -43,11 +43,26 @@ class Lease:
             lease.close()
 
 
+class JournalServices(Protocol):
+    """What the histories of a station share."""
+
+    @property
+    def ports(self) -> Ports: ...
+    @property
+    def on_error(self) -> Callable[[str, Header | None, BaseException], None]: ...
+    @property
+    def meet_stations(self) -> Callable[[], object]: ...
+    @property
+    def open_store(
+        self,
+    ) -> Callable[[str, Callable[[], tuple[type[Event], ...]], OnDurable, QoS], HistoryStore] | None: ...
+
+
 class Journalled:
     """See the module."""
 
     def __init__(
-        self, channel: str, qos: QoS, services: ChannelContext, types: Callable[[], tuple[type[Event], ...]]
+        self, channel: str, qos: QoS, services: JournalServices, types: Callable[[], tuple[type[Event], ...]]
     ) -> None:
         assert services.open_store is not None, "the station refuses persistent channels without a folder"
         self._channel = channel

@@ -17,10 +17,10 @@ from heliograph.runtime.timeouts import check_timeout
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from heliograph.channel.channel import Channel
     from heliograph.channel.history.store import Level, StoreReceipt
     from heliograph.channel.observer import Watch
     from heliograph.channel.publish.entry import Entering
+    from heliograph.channel.publish.host import SupplierHost
     from heliograph.channel.publish.options import Stamp
     from heliograph.channel.queueing.queue import EventQueue, Item
     from heliograph.model.event import EventId, Header
@@ -128,7 +128,7 @@ class Ack(NamedTuple):
     waits_for_store: bool
     watching: AckMonitor | None
 
-    def check(self, channel: Channel[Any]) -> None:
+    def check(self, channel: SupplierHost) -> None:
         """WouldDeadlock when this thread is inside a callback of the channel that it would wait for."""
         if self.watching is None:
             return

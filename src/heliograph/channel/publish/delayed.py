@@ -36,9 +36,8 @@ from heliograph.runtime.timers import MAX_TIMERS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from heliograph.channel.channel import Channel
-    from heliograph.channel.context import ChannelContext
     from heliograph.channel.history.store import HistoryStore, KeepingStore, Level, StoreReceipt
+    from heliograph.channel.publish.host import DelayServices, SupplierHost
     from heliograph.channel.queueing.queue import Item
     from heliograph.errors import HistoryDamaged
     from heliograph.runtime.timers import Timer
@@ -111,7 +110,7 @@ class _Due(Source):
 
     names_itself = False
 
-    def __init__(self, channel: Channel[Any], name: str) -> None:
+    def __init__(self, channel: SupplierHost, name: str) -> None:
         self.on_taken: Callable[[], object] = lambda: None
         """Called when it enters the queues, in the same instant for whoever looks at the ledger."""
         super().__init__(name, 1, Entry(channel, name, lambda *_: self.on_taken()))
@@ -139,7 +138,7 @@ class _Entry:
 class Delayed:
     """What waits on one channel; see the module."""
 
-    def __init__(self, channel: Channel[Any], services: ChannelContext) -> None:
+    def __init__(self, channel: SupplierHost, services: DelayServices) -> None:
         self._channel = channel
         self._services = services
         self._clock = services.ports.clock
@@ -302,7 +301,7 @@ class Delayed:
 class DurableDelayed(Delayed):
     """See the module."""
 
-    def __init__(self, channel: Channel[Any], services: ChannelContext, store: KeepingStore) -> None:
+    def __init__(self, channel: SupplierHost, services: DelayServices, store: KeepingStore) -> None:
         super().__init__(channel, services)
         self._store = store
         self._later: LaterStore | None = None
@@ -510,7 +509,7 @@ class DurableDelayed(Delayed):
 class DelayedElsewhere(Delayed):
     """See the module."""
 
-    def __init__(self, channel: Channel[Any], services: ChannelContext, store: RemoteDelays) -> None:
+    def __init__(self, channel: SupplierHost, services: DelayServices, store: RemoteDelays) -> None:
         super().__init__(channel, services)
         self._store = store
 
@@ -521,7 +520,7 @@ class DelayedElsewhere(Delayed):
         return self._store.cancel_later(_push_id(header) if push_id is None else push_id)
 
 
-def delayed_for(channel: Channel[Any], services: ChannelContext, store: HistoryStore | None) -> Delayed:
+def delayed_for(channel: SupplierHost, services: DelayServices, store: HistoryStore | None) -> Delayed:
     """What a channel with this store, or with none, has."""
     if store is None:
         return Delayed(channel, services)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections import defaultdict
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from heliograph.channel.channel import Channel
+    from heliograph.channel.publish.host import SupplierHost
     from heliograph.channel.queueing.queue import EventQueue, Item
     from heliograph.channel.routing.compiler import MatchedQueues, Route
     from heliograph.channel.routing.forwarding import Origin
@@ -45,7 +45,7 @@ class Entry:
 
     def __init__(
         self,
-        channel: Channel[Any],
+        channel: SupplierHost,
         name: str,
         entering: Entering | None = None,
         lock: Lock | None = None,

@@ -13,7 +13,7 @@ from heliograph.model.event import DELAYED_EPOCHS, Event, Header
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from heliograph.channel.channel import Channel
+    from heliograph.channel.publish.host import SupplierHost
     from heliograph.channel.queueing.queue import Item
     from heliograph.channel.routing.compiler import MatchedQueues, Route
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Numbering:
     """See the module. Whoever asks for a number holds the lock of the supplier's entry."""
 
-    def __init__(self, channel: Channel[Any], name: str, epoch: int, last_sequence: int = 0) -> None:
+    def __init__(self, channel: SupplierHost, name: str, epoch: int, last_sequence: int = 0) -> None:
         self.name = name
         self.epoch = epoch
         self.last_sequence = last_sequence

@@ -13,7 +13,7 @@ from heliograph.model.event import Event
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from heliograph.channel.channel import Channel
+    from heliograph.channel.publish.host import SupplierHost
     from heliograph.channel.publish.supplier import Supplier
 
 T = TypeVar("T", bound=Event)
@@ -43,7 +43,7 @@ class TokenBucket:
 class PacedSupplier(Generic[T]):
     """Made by `Channel.paced`."""
 
-    def __init__(self, channel: Channel[T], rate: float, burst: int, name: str | None) -> None:
+    def __init__(self, channel: SupplierHost, rate: float, burst: int, name: str | None) -> None:
         if type(rate) not in (int, float) or not 0 < rate <= 1e9:
             raise NotPossible(channel.name, f"paced({rate!r:.60}): events a second, above 0")
         if type(burst) is not int or not 1 <= burst <= 1_000_000:

@@ -28,7 +28,7 @@ from heliograph.model.event import Event
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from heliograph.channel.channel import Channel
+    from heliograph.channel.publish.host import SupplierHost
     from heliograph.channel.publish.supplier import Supplier
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class Periodic(Generic[T]):
     def __init__(
         self,
         supplier: Supplier[T],
-        channel: Channel[T],
+        channel: SupplierHost,
         period: float,
         make: Callable[[], T | None],
         priority: int | None,

@@ -26,10 +26,10 @@ from heliograph.runtime.ports import seconds_until
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from heliograph.channel.channel import Channel
     from heliograph.channel.publish.acks import Ack, Ticket
     from heliograph.channel.publish.codegen import Push
     from heliograph.channel.publish.entry import Entry
+    from heliograph.channel.publish.host import SupplierHost
     from heliograph.channel.publish.numbering import Numbering
     from heliograph.channel.publish.options import Stamp
     from heliograph.channel.queueing.queue import EventQueue, Item
@@ -45,7 +45,7 @@ TOGETHER_BYTES: Final = 1 << 18
 class QueueSink:
     """See the module."""
 
-    def __init__(self, channel: Channel[Any], entry: Entry, numbering: Numbering, ack: Ack) -> None:
+    def __init__(self, channel: SupplierHost, entry: Entry, numbering: Numbering, ack: Ack) -> None:
         self._channel = channel
         self._clock = channel.ports.clock
         self._entry = entry

@@ -27,10 +27,10 @@ from heliograph.model.event import Event, info_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from heliograph.channel.channel import Channel
     from heliograph.channel.history.feed import Feed
     from heliograph.channel.publish.acks import AckMonitor, Ticket
     from heliograph.channel.publish.entry import Entering
+    from heliograph.channel.publish.host import SupplierHost
     from heliograph.channel.publish.worker_acks import WorkerAcks
     from heliograph.channel.queueing.queue import EventQueue, Item
     from heliograph.channel.routing.compiler import CallOne, Route
@@ -152,7 +152,7 @@ class RemoteSupplier(Source):
 
     def __init__(
         self,
-        channel: Channel[Any],
+        channel: SupplierHost,
         name: str,
         entering: Entering | None = None,
         settling: WorkerAcks | None = None,

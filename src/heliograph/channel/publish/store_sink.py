@@ -27,11 +27,11 @@ from heliograph.runtime.ports import seconds_until
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from heliograph.channel.channel import Channel
     from heliograph.channel.history.store import HistoryStore, StoreReceipt, SupplierLease
     from heliograph.channel.publish.acks import Ack, Ticket
     from heliograph.channel.publish.codegen import Push
     from heliograph.channel.publish.entry import Entry
+    from heliograph.channel.publish.host import SupplierHost
     from heliograph.channel.publish.numbering import Numbering
     from heliograph.channel.publish.options import Stamp
     from heliograph.channel.queueing.queue import EventQueue
@@ -51,7 +51,7 @@ class StoreSink:
 
     def __init__(
         self,
-        channel: Channel[Any],
+        channel: SupplierHost,
         entry: Entry,
         numbering: Numbering,
         ack: Ack,

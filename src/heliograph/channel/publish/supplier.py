@@ -29,12 +29,11 @@ from heliograph.runtime.timeouts import check_timeout
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from heliograph.channel.admin import LetsThrough
-    from heliograph.channel.channel import Channel
     from heliograph.channel.explain import EventExplanation, GeneratedCode
     from heliograph.channel.history.store import HistoryStore, SupplierLease
     from heliograph.channel.publish.acks import AckMonitor
     from heliograph.channel.publish.codegen import Push
+    from heliograph.channel.publish.host import LetsThrough, SupplierHost
     from heliograph.channel.publish.periodic import Periodic
     from heliograph.channel.routing.compiler import Route
     from heliograph.model.event import Header
@@ -87,7 +86,7 @@ class Supplier(Source, Generic[T]):
 
     def __init__(
         self,
-        channel: Channel[T],
+        channel: SupplierHost,
         name: str,
         epoch: int,
         *,

@@ -64,7 +64,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
 
     from heliograph.channel.batch import OutgoingBatch
-    from heliograph.channel.dispatch.reader_handover import Reader
     from heliograph.channel.observer import Watch
     from heliograph.channel.queueing.history_merge import LateJoin
     from heliograph.channel.queueing.journal_reading import JournalReading
@@ -76,6 +75,8 @@ if TYPE_CHECKING:
     from heliograph.runtime.ports import Clock, Lock, Tasks
 
 A = TypeVar("A")
+R_contra = TypeVar("R_contra", contravariant=True)
+"""The reading of a link (`heliograph.channel.dispatch.reader_handover.Reader`)."""
 QueuePolicy: TypeAlias = Literal["block", "drop_oldest", "drop_soonest", "drop_newest", "coalesce"]
 
 DEADLINE: Final = itemgetter(2)
@@ -93,17 +94,17 @@ TAKEN_BYTES: Final = 1 << 20
 """Bytes of events taken at once, if that is more than one."""
 
 
-class Caller(Protocol):
+class Caller(Protocol[R_contra]):
     """A receiver that a thread which read an event can call: see
     `heliograph.channel.dispatch.reader_handover`."""
 
     def call_one(
-        self, event: Any, header_of: Callable[[Any], Header], said: Any, reader: Reader, now: int
+        self, event: Any, header_of: Callable[[Any], Header], said: Any, reader: R_contra, now: int
     ) -> None:
         """Call it with an event that its queue has in hand; HandedOver when another thread reads by now."""
         ...
 
-    def call_many(self, events: list[Any], header_of: Callable[[int], Header], reader: Reader) -> None:
+    def call_many(self, events: list[Any], header_of: Callable[[int], Header], reader: R_contra) -> None:
         """The same with several."""
         ...
 
@@ -230,7 +231,7 @@ class EventQueue:
         """Told, under the queue's lock, the priority of an event that is higher than all that waited."""
         self.watch: Watch | None = None
         """Told what is expired and dropped here; whoever takes events tells what became of those."""
-        self.caller: Caller | None = None
+        self.caller: Caller[Any] | None = None
         """The receiver, if a thread that read an event from a link can call it past this queue."""
         self.on_stalled: Callable[[float, bool], object] | None = None
         """Told by a push that waits: how many seconds nothing was taken, and whether it waits no longer."""

@@ -27,9 +27,9 @@ from heliograph.qos.policies import LOWEST_PRIORITY
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from heliograph.channel.channel import Channel
     from heliograph.channel.receive.consumer import Consumer
     from heliograph.channel.receive.delivery import Delivery
+    from heliograph.channel.receive.host import ReceiverHost
     from heliograph.channel.selection import Wanted
     from heliograph.runtime.timers import Timer
 
@@ -47,7 +47,7 @@ _calling: ContextVar[AckingSubscription | None] = ContextVar("calling", default=
 """The subscription whose function this thread or task runs."""
 
 
-def durable_function_here(channel: Channel[Any]) -> str | None:
+def durable_function_here(channel: object) -> str | None:
     """The durable function of a channel that this thread is inside of: nobody else takes its events."""
     one = _calling.get()
     return one.name if one is not None and one.group is None and one.is_of(channel) else None
@@ -83,7 +83,7 @@ class AckingSubscription(Receiver):
 
     def __init__(
         self,
-        channel: Channel[Any],
+        channel: ReceiverHost,
         member: Consumer[Any],
         callback: Callable[..., Any],
         loop: asyncio.AbstractEventLoop | None,
@@ -135,7 +135,7 @@ class AckingSubscription(Receiver):
             tasks.sleep(LOOK_AGAIN)
         return True
 
-    def is_of(self, channel: Channel[Any]) -> bool:
+    def is_of(self, channel: object) -> bool:
         return self._channel is channel
 
     @property

@@ -19,8 +19,8 @@ from heliograph.channel.receive.subscription import QueuedReceiver
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from heliograph.channel.channel import Channel
     from heliograph.channel.queueing.queue import EventQueue
+    from heliograph.channel.receive.host import ReceiverHost
     from heliograph.channel.selection import Selection
     from heliograph.model.event import Header
 
@@ -29,7 +29,7 @@ class CacheFeed(QueuedReceiver):
     """See the module."""
 
     def __init__(
-        self, channel: Channel[Any], name: str, selection: Selection, offer: Callable[[Any, Header], bool]
+        self, channel: ReceiverHost, name: str, selection: Selection, offer: Callable[[Any, Header], bool]
     ) -> None:
         super().__init__(channel, name, selection)
         self._offer = offer

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Never, Self, TypeVar
 
 from heliograph.channel.receive.delivery import Deliveries, Delivery
 from heliograph.channel.receive.subscription import QueuedReceiver
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
         Handed,
         HostCoordinator,
     )
-    from heliograph.channel.channel import Channel
     from heliograph.channel.queueing.queue import EventQueue, Item
+    from heliograph.channel.receive.host import ReceiverHost
     from heliograph.channel.selection import Selection
     from heliograph.errors import HeliographError, HistoryDamaged, HistoryGone, HistoryReset
 
@@ -37,7 +37,7 @@ T = TypeVar("T", bound=Event)
 A = TypeVar("A")
 
 
-def leave_behind(consumer: QueuedReceiver, channel: Channel[Any], seconds: float, is_refused: bool) -> None:
+def leave_behind(consumer: QueuedReceiver, channel: ReceiverHost, seconds: float, is_refused: bool) -> None:
     """A push was refused since a consumer with a full queue is not asked: others get the next without it.
 
     As long as it is the only receiver nobody is held up but the supplier, who is told with each push.
@@ -63,7 +63,7 @@ class Consumer(QueuedReceiver, Generic[T]):
 
     def __init__(
         self,
-        channel: Channel[Any],
+        channel: ReceiverHost,
         name: str,
         selection: Selection,
         *,
@@ -351,7 +351,7 @@ class GroupReceiver(QueuedReceiver):
 
     def __init__(
         self,
-        channel: Channel[Any],
+        channel: ReceiverHost,
         name: str,
         selection: Selection,
         *,

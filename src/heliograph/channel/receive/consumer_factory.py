@@ -29,12 +29,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from heliograph.channel.ack_protocol import CoordinatorPort, HostCoordinator, HostMembership
-    from heliograph.channel.channel import Channel
-    from heliograph.channel.context import ChannelContext
     from heliograph.channel.history.partitions import Journalled
     from heliograph.channel.history.positions import Cursors
     from heliograph.channel.queueing.queue import EventQueue, Item
-    from heliograph.channel.registry import Registry
+    from heliograph.channel.receive.host import (
+        DeadLetterChannel,
+        ReceiverHost,
+        ReceiverNames,
+        ReceiverServices,
+    )
     from heliograph.channel.selection import Point, Selection
 
 log = logging.getLogger(__name__)
@@ -60,7 +63,11 @@ class ConsumerFactory(Generic[T]):
     """See the module."""
 
     def __init__(
-        self, channel: Channel[T], members: Registry[T], journal: Journalled | None, services: ChannelContext
+        self,
+        channel: ReceiverHost,
+        members: ReceiverNames,
+        journal: Journalled | None,
+        services: ReceiverServices,
     ) -> None:
         self._channel = channel
         self._members = members
@@ -308,7 +315,7 @@ class ConsumerFactory(Generic[T]):
         self._grave(terms)  # refused before anything is held
         return terms
 
-    def _grave(self, terms: AckOptions) -> Channel[Any] | None:
+    def _grave(self, terms: AckOptions) -> DeadLetterChannel | None:
         """The channel for dead letters, if there is to be one."""
         grave = open_dead_letter_channel(self._channel, self._services, terms.dead_letter)
         if grave is not None and self._journal is not None and not grave.qos.journalled:

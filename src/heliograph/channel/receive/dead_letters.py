@@ -6,21 +6,20 @@ give_up(grave, services, "billing", item, attempts=5)       pushed there, or `Gi
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from heliograph.errors import GivenUp
 from heliograph.model.event import OWN_HEADERS
 from heliograph.qos.policies import QoS
 
 if TYPE_CHECKING:
-    from heliograph.channel.channel import Channel
-    from heliograph.channel.context import ChannelContext
     from heliograph.channel.queueing.queue import Item
+    from heliograph.channel.receive.host import DeadLetterChannel, ReceiverHost, ReceiverServices
 
 
 def open_dead_letter_channel(
-    channel: Channel[Any], services: ChannelContext, name: str | None
-) -> Channel[Any] | None:
+    channel: ReceiverHost, services: ReceiverServices, name: str | None
+) -> DeadLetterChannel | None:
     """The channel for what could not be delivered in another one, persistent if that one is."""
     if name is None:
         return None
@@ -31,8 +30,8 @@ def open_dead_letter_channel(
 
 
 def give_up(  # noqa: PLR0917 - what it is about comes first, for `partial`
-    grave: Channel[Any] | None,
-    services: ChannelContext,
+    grave: DeadLetterChannel | None,
+    services: ReceiverServices,
     receiver: str,
     item: Item,
     attempts: int,
@@ -45,7 +44,7 @@ def give_up(  # noqa: PLR0917 - what it is about comes first, for `partial`
         _bury(grave, receiver, item, attempts, reason)
 
 
-def _bury(grave: Channel[Any], consumer: str, item: Item, attempts: int, reason: str) -> None:
+def _bury(grave: DeadLetterChannel, consumer: str, item: Item, attempts: int, reason: str) -> None:
     """Push a dead event to the dead-letter channel, with where it comes from in its headers."""
     event, header, _ = item
     if type(event) not in grave.types:

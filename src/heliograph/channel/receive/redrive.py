@@ -15,9 +15,8 @@ from heliograph.errors import NotPossible
 from heliograph.model.event import OWN_HEADERS
 
 if TYPE_CHECKING:
-    from heliograph.channel.channel import Channel
-    from heliograph.channel.context import ChannelContext
     from heliograph.channel.receive.delivery import Delivery
+    from heliograph.channel.receive.host import DeadLetterChannel, ReceiverServices
 
 REDRIVER: Final = "helio.redrive"
 """The durable consumer of a dead-letter channel that re-drives."""
@@ -25,7 +24,12 @@ PREFIX: Final = "dead."
 
 
 def redrive(
-    channel: Channel[Any], services: ChannelContext, *, where: str | None, most: int | None, timeout: float
+    channel: DeadLetterChannel,
+    services: ReceiverServices,
+    *,
+    where: str | None,
+    most: int | None,
+    timeout: float,
 ) -> dict[str, int]:
     """See `Channel.redrive`."""
     if channel.store is None:
@@ -44,7 +48,7 @@ def redrive(
     return pushed
 
 
-def _send(channel: Channel[Any], services: ChannelContext, delivery: Delivery[Any]) -> str:
+def _send(channel: DeadLetterChannel, services: ReceiverServices, delivery: Delivery[Any]) -> str:
     header = delivery.header
     headers = header.headers or {}
     name = headers.get(f"{PREFIX}channel")

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Awaitable, Callable
 
-    from heliograph.channel.channel import Channel
     from heliograph.channel.dispatch.reader_handover import Reader
     from heliograph.channel.dispatch.station_pools import Pool
     from heliograph.channel.observer import Watch
     from heliograph.channel.queueing.queue import EventQueue
+    from heliograph.channel.receive.host import ReceiverHost
     from heliograph.channel.selection import Selection, Wanted
     from heliograph.errors import HeliographError
 
@@ -84,7 +84,7 @@ class Receiver(ABC):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r} on {self._channel.name!r}>"
 
-    def __init__(self, channel: Channel[Any], name: str, selection: Selection) -> None:
+    def __init__(self, channel: ReceiverHost, name: str, selection: Selection) -> None:
         self.name = name
         self.selection = selection
         self.group = selection.group
@@ -164,7 +164,7 @@ class Subscription(QueuedReceiver):
 
     def __init__(
         self,
-        channel: Channel[Any],
+        channel: ReceiverHost,
         name: str,
         selection: Selection,
         callback: Callable[..., object],
@@ -356,7 +356,7 @@ class AsyncSubscription(QueuedReceiver):
 
     def __init__(
         self,
-        channel: Channel[Any],
+        channel: ReceiverHost,
         name: str,
         selection: Selection,
         callback: Callable[..., Awaitable[object]],
@@ -410,7 +410,7 @@ class InlineSubscription(Receiver):
 
     def __init__(
         self,
-        channel: Channel[Any],
+        channel: ReceiverHost,
         name: str,
         selection: Selection,
         callback: Callable[..., object],

@@ -33,10 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from heliograph.channel.ack_protocol import Acking
-    from heliograph.channel.channel import Channel
-    from heliograph.channel.context import ChannelContext
     from heliograph.channel.receive.consumer_factory import ConsumerFactory
-    from heliograph.channel.registry import Registry
+    from heliograph.channel.receive.host import ReceiverHost, ReceiverNames, ReceiverServices
     from heliograph.channel.selection import Point, Selection
 
 T = TypeVar("T", bound=Event)
@@ -60,7 +58,11 @@ class SubscriptionFactory(Generic[T]):
     """Opens the subscriptions of one channel."""
 
     def __init__(
-        self, channel: Channel[T], members: Registry[T], asking: ConsumerFactory[T], services: ChannelContext
+        self,
+        channel: ReceiverHost,
+        members: ReceiverNames,
+        asking: ConsumerFactory[T],
+        services: ReceiverServices,
     ) -> None:
         self._channel = channel
         self._members = members

@@ -33,9 +33,8 @@ from heliograph.runtime.codegen import define
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from heliograph.channel.inline_counters import InlineTally
+    from heliograph.channel.inline_counters import InlineTally, InlineTarget
     from heliograph.channel.queueing.queue import EventQueue, Item
-    from heliograph.channel.receive.subscription import InlineSubscription
     from heliograph.channel.routing.filter_index import Index
     from heliograph.channel.routing.groups import Group
     from heliograph.qos.policies import QoS
@@ -61,7 +60,7 @@ class Target(msgspec.Struct, frozen=True):
     conditions: Mapping[type[Event], ReceiverCondition | AnyCondition]
     queue: EventQueue | None = None
     group: Group | None = None
-    inline: InlineSubscription | None = None
+    inline: InlineTarget | None = None
 
     @property
     def queues(self) -> tuple[EventQueue, ...]:
@@ -123,7 +122,7 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True):
     sole: tuple[EventQueue, ReceiverCondition | AnyCondition] | None
     """The queue that is the only target, and when it wants an event. What is pushed together goes there
     without a header for each event."""
-    inline_targets: tuple[tuple[InlineSubscription, ReceiverCondition | AnyCondition], ...] = ()
+    inline_targets: tuple[tuple[InlineTarget, ReceiverCondition | AnyCondition], ...] = ()
     tally: InlineTally | None = None
     is_only: bool = False
     """Whether the channel carries no other type, whose events would have to keep in step with these."""
@@ -247,7 +246,7 @@ def build_route(
     qos: QoS,
     targets: Sequence[Target],
     *,
-    new_tally: Callable[[tuple[InlineSubscription, ...]], InlineTally],
+    new_tally: Callable[[tuple[InlineTarget, ...]], InlineTally],
     keep: Callable[[Item], None] | None,
     crowd: Index | None = None,
     is_only: bool = False,
@@ -408,7 +407,7 @@ def _test_function(condition: ReceiverCondition | AnyCondition) -> Callable[[Any
 
 
 def _inline_function(
-    targets: Sequence[tuple[InlineSubscription, ReceiverCondition | AnyCondition]], tally: InlineTally
+    targets: Sequence[tuple[InlineTarget, ReceiverCondition | AnyCondition]], tally: InlineTally
 ) -> Callable[[Any, Header], None]:
     """Calls what wants an event; of what that raises, `STAYS` is reported and stays with it."""
     function = _Function()
@@ -451,7 +450,7 @@ def _choosing_function(
 
 
 def _call_many_function(
-    targets: Sequence[tuple[InlineSubscription, ReceiverCondition | AnyCondition]], tally: InlineTally
+    targets: Sequence[tuple[InlineTarget, ReceiverCondition | AnyCondition]], tally: InlineTally
 ) -> CallMany:
     function = _Function()
     given = f"{function.bind(_given)}(events, left)"
@@ -479,7 +478,7 @@ def _given(events: list[Any], left: Iterator[Any]) -> int:
 
 
 def _call_one_function(
-    targets: Sequence[tuple[InlineSubscription, ReceiverCondition | AnyCondition]],
+    targets: Sequence[tuple[InlineTarget, ReceiverCondition | AnyCondition]],
     tally: InlineTally,
     *,
     with_header: bool,
@@ -497,7 +496,7 @@ def _call_one_function(
 
 def _calls(
     function: _Function,
-    targets: Sequence[tuple[InlineSubscription, ReceiverCondition | AnyCondition]],
+    targets: Sequence[tuple[InlineTarget, ReceiverCondition | AnyCondition]],
     tally: InlineTally,
     begin: str,
     header: str,
