@@ -6,15 +6,18 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any
 
 import msgspec
 
 import heliograph as hg
+from heliograph.errors import WriteTimeout
 from heliograph.facades import dcps
+from heliograph.model.instance_change import CHANGE, change_of
 from heliograph.qos.dds_policies import DDS_POLICIES
-from tests.e2e.link_support import LIMIT, transport, wait_until
+from tests.e2e.link_support import CONNECT, LIMIT, LISTEN, transport, wait_until
 
 
 class Track(hg.Event, name="dcps.track", key="id"):
@@ -31,7 +34,12 @@ class Participant:
     """What can be asked of it; also used in the process of the tests."""
 
     def __init__(self, domain: str, folder: str | None = None) -> None:
-        self.station = hg.Station(folder, domain=domain, transport=transport())
+        network: dict[str, Any] = {
+            option: [endpoint]
+            for option, variable in (("listen", LISTEN), ("connect", CONNECT))
+            if (endpoint := os.environ.get(variable))
+        }
+        self.station = hg.Station(folder, domain=domain, transport=transport(), **network)
         self.factory = dcps.DomainParticipantFactory.get_instance()
         self.participant = self.factory.create_participant(0, station=self.station)
         self.reset("air.tracks")
@@ -65,6 +73,9 @@ class Participant:
         self.ends[name] = subscriber.create_datareader(self.topic, qos_of(dcps.DataReaderQos, qos))
         return self.ends[name].instance_handle
 
+    def handle(self, name: str) -> Any:
+        return self.ends[name].instance_handle
+
     def wait_matched(self, name: str, number: int) -> bool:
         end = self.ends[name]
         kind = "publication_matched" if isinstance(end, dcps.DataWriter) else "subscription_matched"
@@ -74,6 +85,15 @@ class Participant:
         for number, speed in tracks:
             self.ends[name].write(Track(int(number), speed), source_timestamp=ts)
         return len(tracks)
+
+    def write_until_timeout(self, name: str, key: int, most: int) -> int:
+        """How many it wrote before there was no room in time."""
+        for n in range(most):
+            try:
+                self.ends[name].write(Track(key, float(n)))
+            except WriteTimeout:
+                return n
+        return most
 
     def dispose(self, name: str, number: int) -> None:
         self.ends[name].dispose(Track(number))
@@ -100,11 +120,24 @@ class Participant:
         self.groups[name].end_coherent_changes()
 
     def part(self, name: str, number: int, part: str) -> None:
-        self.ends[name].write_part(Track(number), part, 1)
+        _, parsed = change_of({CHANGE: part})
+        self.ends[name].write_part(Track(number), "write", parsed, 1)
 
     def flush(self, name: str) -> bool:
         found: bool = self.ends[name].wait_for_acknowledgments(LIMIT)
         return found
+
+    def topic_writer(self, name: str, like: str, topic: str) -> None:
+        """Another writer of the publisher of one that is there, on another topic."""
+        found = self.participant.lookup_topicdescription(topic) or self.participant.create_topic(topic, Track)
+        qos = self.ends[like].get_qos()
+        self.ends[name] = self.groups[like].create_datawriter(found, qos)
+
+    def topic_reader(self, name: str, like: str, topic: str) -> None:
+        """Another reader of the subscriber of one that is there, on another topic."""
+        found = self.participant.lookup_topicdescription(topic) or self.participant.create_topic(topic, Track)
+        qos = self.ends[like].get_qos()
+        self.ends[name] = self.groups[like].create_datareader(found, qos)
 
     def close(self) -> None:
         self.participant.delete_contained_entities()

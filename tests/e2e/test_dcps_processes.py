@@ -1,4 +1,7 @@
-"""The policies of DDS between processes: a writer in one, readers in another, by socket and by ring."""
+"""The policies of DDS between processes: a writer in one, readers in another, by socket, ring and network.
+
+By network, the two share no folder and meet over Zenoh on loopback.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.e2e.dcps_process import Participant
+from heliograph.runtime import private_folder
+from tests.e2e.dcps_process import Participant, Track
 from tests.e2e.link_programs import Program
-from tests.e2e.link_support import TRANSPORT, own_meeting_folder, wait_until
+from tests.e2e.link_support import (
+    CONNECT,
+    LISTEN,
+    TRANSPORT,
+    free_endpoint,
+    own_meeting_folder,
+    wait_until,
+)
 from tests.ring_support import PORTS, needs_rings
 
 if TYPE_CHECKING:
@@ -24,8 +35,8 @@ RELIABLE = {"reliability": {"kind": "reliable"}, "history": {"kind": "keep-all"}
 class Remote:
     """A participant in another process."""
 
-    def __init__(self, domain: str, folder: str = "") -> None:
-        self.program = Program(domain, folder, module="tests.e2e.dcps_process")
+    def __init__(self, domain: str, folder: str, environment: dict[str, str]) -> None:
+        self.program = Program(domain, folder, module="tests.e2e.dcps_process", **environment)
         self._numbers = count()
         self.program.says("ready")
 
@@ -39,18 +50,20 @@ class Remote:
 class Pair:
     """A participant here, and one elsewhere."""
 
-    def __init__(self, folder: str = "") -> None:
+    def __init__(self, folder: str, environment: dict[str, str]) -> None:
         self.name = f"dcps-{PORTS.random.id64():016x}"
         self.here = Participant(self.name)
         self.folder = folder
-        self.remote = Remote(self.name, folder)
+        self.environment = environment
+        """Of the other process."""
+        self.remote = Remote(self.name, folder, environment)
 
     def begin(self) -> None:
         """A new topic on both sides; a process that was killed is started again."""
         self.topic = f"air.tracks-{PORTS.random.id64():016x}"
         if self.remote.program.process.poll() is not None:
             self.remote.program.clean_up()
-            self.remote = Remote(self.name, self.folder)
+            self.remote = Remote(self.name, self.folder, self.environment)
         self.here.reset(self.topic)
         self.remote.do("reset", self.topic)
 
@@ -70,12 +83,26 @@ class Pair:
         self.here.close()
 
 
-@pytest.fixture(scope="module", params=["socket", pytest.param("ring", marks=needs_rings)])
+@pytest.fixture(scope="module", params=["socket", pytest.param("ring", marks=needs_rings), "network"])
 def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     with pytest.MonkeyPatch.context() as patch:
         own_meeting_folder(patch, folder := tmp_path_factory.mktemp("dcps"))
-        patch.setenv(TRANSPORT, request.param)
-        pair = Pair(str(folder / "kept"))
+        environment: dict[str, str] = {}
+        if request.param == "network":
+            # Another host is another meeting folder, and another one for shared memory.
+            patch.setenv(LISTEN, endpoint := free_endpoint())
+            runtime, memory = folder / "far" / "run", folder / "far" / "shm"
+            for one in (runtime, memory):
+                one.mkdir(mode=0o700, parents=True)
+            environment = {
+                "XDG_RUNTIME_DIR": str(runtime),
+                private_folder.MEMORY_VARIABLE: str(memory),
+                LISTEN: "",
+                CONNECT: endpoint,
+            }
+        else:
+            patch.setenv(TRANSPORT, request.param)
+        pair = Pair(str(folder / "kept"), environment)
         yield pair
         pair.close()
 
@@ -258,6 +285,48 @@ def test_half_a_coherent_set_of_a_killed_writer_is_never_seen(pair: Pair) -> Non
     assert 3 not in {one.data.id for one in reader.take()}
 
 
+def test_a_set_of_two_topics_is_seen_in_both_or_in_none(pair: Pair) -> None:
+    """Presentation by group: nobody sees the beginning of a set, nor half a set of a killed writer."""
+    group = {"presentation": {"scope": "group", "coherent": True, "ordered": True}}
+    reader = pair.reader(group=group)
+    name = next(name for name, end in pair.here.ends.items() if end is reader)
+    pair.here.topic_reader("r2", name, f"{pair.topic}.more")
+    second, subscriber = pair.here.ends["r2"], pair.here.groups[name]
+    pair.remote.do("writer", "w", {"writer_data_lifecycle": {"autodispose": False}}, group)
+    pair.remote.do("topic_writer", "w2", "w", f"{pair.topic}.more")
+    for writer in ("w", "w2"):
+        assert pair.remote.do("wait_matched", writer, 1)
+    assert pair.matched(reader)
+    assert pair.matched(second)
+    pair.remote.do("begin", "w")
+    for n in range(4):
+        pair.remote.do("write", "w2" if n % 2 else "w", [n, float(n)])
+    pair.remote.do("end", "w")
+
+    def seen() -> list[float]:
+        subscriber.begin_access()
+        found = [one.data.speed for end in subscriber.get_datareaders() for one in end.take(1)]
+        subscriber.end_access()
+        return found
+
+    got: list[float] = []
+
+    def has_come() -> bool:
+        got.extend(seen())
+        return bool(got)
+
+    assert wait_until(has_come)
+    assert got == [0.0, 1.0, 2.0, 3.0], "all of it at once, in the order of writing over both topics"
+    ids = [pair.remote.do("handle", one).rpartition(".")[2] for one in ("w", "w2")]
+    pair.remote.do("part", "w", 8, f"set/900/0/1/{ids[0]}=1/{ids[1]}=1")
+    assert pair.remote.do("flush", "w")
+    pair.remote.program.kill()
+    assert pair.matched(reader, 0)
+    subscriber.begin_access()
+    assert not [one for end in (reader, second) for one in end.take() if one.info.valid_data]
+    subscriber.end_access()
+
+
 def test_a_deadline_is_missed_on_both_sides(pair: Pair) -> None:
     deadline = {"deadline": {"period": 0.1}}
     reader = pair.reader({**RELIABLE, **deadline})
@@ -338,3 +407,48 @@ def test_a_process_that_is_killed_leaves_instances_without_writers(pair: Pair) -
     pair.remote.program.kill()
     assert pair.matched(reader, 0)
     assert wait_until(lambda: reader.cache.lookup((1,)) == 0), "purged after the delay"
+
+
+def test_what_a_durability_service_elsewhere_keeps_and_forgets(pair: Pair) -> None:
+    """Transient: two samples of an instance; what is over goes after its delay, for late joiners."""
+    kept = {"durability": {"kind": "transient"}}
+    service = {"durability_service": {"depth": 2, "cleanup_delay": 0.3}}
+    pair.remote.do("writer", "w", {**kept, **service})
+    pair.remote.do("write", "w", *[[n % 2, float(n)] for n in range(8)])
+    reader = pair.reader({**RELIABLE, **kept})
+    assert sorted(taken(reader, 4)) == [(0, 4.0), (0, 6.0), (1, 5.0), (1, 7.0)]
+    pair.remote.do("unregister", "w", 0)
+
+    def is_forgotten() -> bool:
+        late = pair.reader({**RELIABLE, **kept})
+        found = {number for number, _ in taken(late, 2)}
+        pair.here.delete(f"reader {len(pair.here.ends) - 1}")
+        return found == {1}
+
+    assert wait_until(is_forgotten)
+
+
+def test_a_writer_waits_for_readers_elsewhere_within_its_limits(pair: Pair) -> None:
+    """Resource limits of a writer: so many samples at most are not in a reader's cache."""
+    reader = pair.reader({**RELIABLE, "resource_limits": {"max_samples_per_instance": 1}})
+    limited = {
+        "resource_limits": {"max_samples": 5},
+        "reliability": {"kind": "reliable", "max_blocking": 0.2},
+    }
+    pair.remote.do("writer", "w", limited)
+    assert pair.remote.do("wait_matched", "w", 1)
+    written = pair.remote.do("write_until_timeout", "w", 1, 10_000)
+    assert written < 10_000
+    assert taken(reader, written) == [(1, float(n)) for n in range(written)], (
+        "what was written comes, no more"
+    )
+
+
+def test_transport_priority_crosses(pair: Pair) -> None:
+    plain = pair.here.station.channel(pair.topic, Track).consumer()
+    pair.reader()
+    pair.remote.do("writer", "w", {"transport_priority": {"value": 1}})
+    assert pair.remote.do("wait_matched", "w", 1)
+    pair.remote.do("write", "w", [1, 1.0])
+    delivery = next(iter(plain.deliveries(timeout=60.0)))
+    assert (delivery.event.id, delivery.header.priority) == (1, 4)

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from heliograph.channel.context import ChannelContext
     from heliograph.channel.derived_channel import DerivedChannel, Derives
     from heliograph.channel.explain import EventExplanation, GeneratedCode, Why
+    from heliograph.channel.history.instances import InstanceLimits, InstanceStore
     from heliograph.channel.history.operations import Operations
     from heliograph.channel.history.store import HistoryPartition, HistoryStore, SupplierLease
     from heliograph.channel.observer import Observer
@@ -412,6 +413,12 @@ class Channel(Generic[T]):
                     self._accounts.matched += 1
                 else:
                     self._journal.feed.count_again()
+
+    def keep_instances(self, limits: InstanceLimits) -> InstanceStore | None:
+        """Keep samples and the state of each instance in memory, for a face of this channel; None: it keeps
+        nothing in memory. See `heliograph.channel.history.instances`."""
+        history = self._members.history
+        return history.keep_instances(limits) if history.keeps else None
 
     @property
     def keeps_history(self) -> bool:
@@ -831,9 +838,7 @@ class Channel(Generic[T]):
                 delayed,
                 apart,
                 unmatched,
-                history.kept,
-                history.bytes,
-                history.forgotten,
+                *history.counts(),
             )
 
     def close(self, timeout: float = 5.0) -> dict[str, int]:

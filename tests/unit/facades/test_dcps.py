@@ -22,6 +22,7 @@ from heliograph.errors import (
     WriteTimeout,
 )
 from heliograph.facades import dcps
+from heliograph.model.instance_change import CoherentPart
 from tests.e2e.link_support import wait_until
 
 if TYPE_CHECKING:
@@ -263,12 +264,14 @@ def test_policies_that_cannot_change_or_contradict_are_refused(ends: Ends) -> No
 @pytest.mark.parametrize(
     "qos",
     [
-        {"resource_limits": dcps.ResourceLimits(max_samples=1)},
         {
-            "durability": dcps.Durability("transient"),
+            "durability": dcps.Durability("persistent"),
             "durability_service": dcps.DurabilityService(cleanup_delay=1.0),
         },
-        {"durability": dcps.Durability("persistent"), "lifespan": dcps.Lifespan(1.0)},
+        {
+            "durability": dcps.Durability("persistent"),
+            "durability_service": dcps.DurabilityService(max_samples=5),
+        },
         {
             "durability": dcps.Durability("persistent"),
             "durability_service": dcps.DurabilityService(depth=2),
@@ -280,10 +283,7 @@ def test_what_is_not_honoured_is_refused_where_it_is_set(ends: Ends, qos: dict[s
         ends.writer(**qos)
 
 
-def test_groups_and_multi_topics_are_refused_with_the_reason(participant: dcps.DomainParticipant) -> None:
-    group = dcps.Presentation("group", coherent=True)
-    with pytest.raises(Unsupported, match="group"):
-        participant.create_publisher(dcps.PublisherQos(presentation=group))
+def test_multi_topics_are_refused_with_the_reason(participant: dcps.DomainParticipant) -> None:
     with pytest.raises(Unsupported, match=r"hg\.all_of"):
         participant.create_multitopic("a")
 
@@ -759,12 +759,132 @@ def test_a_coherent_set_is_seen_whole_or_not_at_all(participant: dcps.DomainPart
     assert reader.take() == []
     ends.publisher.end_coherent_changes()
     assert values(reader.take()) == [(1, 0.0), (2, 0.0)]
-    writer.write_part(Track(3), "set/7/0/2", 1)
+    writer.write_part(Track(3), "write", CoherentPart(7, 0, 2), 1)
     assert reader.take() == [], "the second half never came"
     ends.publisher.delete_datawriter(writer)
     assert 3 not in {sample.data.id for sample in reader.take() if sample.info.valid_data}
     with pytest.raises(PreconditionNotMet, match="begin_coherent_changes"):
         ends.publisher.end_coherent_changes()
+
+
+GROUP = dcps.Presentation("group", coherent=True, ordered=True)
+
+
+class TwoTopics:
+    """A publisher and a subscriber with access by group, and a writer and a reader of two topics each."""
+
+    def __init__(self, participant: dcps.DomainParticipant, **reader: Any) -> None:
+        self.publisher = participant.create_publisher(dcps.PublisherQos(presentation=GROUP))
+        self.subscriber = participant.create_subscriber(dcps.SubscriberQos(presentation=GROUP))
+        topics = [participant.create_topic(name, Track) for name in ("air.one", "air.two")]
+        self.writers = [self.publisher.create_datawriter(topic) for topic in topics]
+        qos = dcps.DataReaderQos(**{"history": KEEP_ALL, "reliability": RELIABLE, **reader})
+        self.readers = [self.subscriber.create_datareader(topic, qos) for topic in topics]
+
+    def write_set(self, *places: int) -> None:
+        """One sample for each place, with its number, of the writer of that place."""
+        self.publisher.begin_coherent_changes()
+        for n, place in enumerate(places):
+            self.writers[place].write(Track(n, float(n)))
+        self.publisher.end_coherent_changes()
+
+    def seen(self) -> list[tuple[int, float]]:
+        """All samples in the order of the group: which reader, and the value."""
+        self.subscriber.begin_access()
+        found = [
+            (self.readers.index(reader), sample.data.speed)
+            for reader in self.subscriber.get_datareaders()
+            for sample in reader.take(1)
+            if sample.info.valid_data
+        ]
+        self.subscriber.end_access()
+        return found
+
+
+def test_a_set_of_a_group_is_seen_by_all_readers_or_by_none(participant: dcps.DomainParticipant) -> None:
+    two = TwoTopics(participant)
+    with pytest.raises(PreconditionNotMet, match="begin_access"):
+        two.readers[0].take()
+    two.write_set(0, 1, 1, 0)
+    assert two.seen() == [(0, 0.0), (1, 1.0), (1, 2.0), (0, 3.0)]
+    number = participant.domain.next_set()
+    group = tuple((writer.instance_handle.rpartition(".")[2], 1) for writer in two.writers)
+    part = CoherentPart(number, 0, 1, group)
+    two.writers[0].write_part(Track(9), "write", part, 1)
+    assert two.seen() == [], "half of it is here"
+    two.writers[1].write_part(Track(9), "write", part, 1)
+    assert sorted(two.seen()) == [(0, 0.0), (1, 0.0)]
+
+
+def test_a_set_that_comes_during_an_access_is_seen_in_the_next(participant: dcps.DomainParticipant) -> None:
+    two = TwoTopics(participant)
+    two.subscriber.begin_access()
+    assert two.readers[0].take() == []
+    two.write_set(0, 1)
+    assert two.readers[1].take() == [], "the other half would be missed"
+    two.subscriber.end_access()
+    assert two.seen() == [(0, 0.0), (1, 1.0)]
+    with pytest.raises(PreconditionNotMet, match="begin_access"):
+        two.subscriber.end_access()
+
+
+def test_a_set_of_a_group_waits_until_there_is_room_for_all_of_it(
+    participant: dcps.DomainParticipant,
+) -> None:
+    two = TwoTopics(participant, resource_limits=dcps.ResourceLimits(max_samples=2))
+    two.write_set(0, 1, 1)
+    two.write_set(0, 1)
+    two.subscriber.begin_access()
+    assert [len(reader.read()) for reader in two.readers] == [1, 2]
+    two.subscriber.end_access()
+    assert two.seen() == [(0, 0.0), (1, 1.0), (1, 2.0)]
+    assert two.seen() == [(0, 0.0), (1, 1.0)]
+    rejected = [reader.get_sample_rejected_status().total_count for reader in two.readers]
+    assert sum(rejected) == 1
+
+
+def test_a_set_that_no_empty_cache_could_hold_is_rejected_whole(participant: dcps.DomainParticipant) -> None:
+    two = TwoTopics(participant, resource_limits=dcps.ResourceLimits(max_samples=2))
+    two.write_set(0, 1, 1, 1)
+    assert two.seen() == []
+    two.write_set(0, 1)
+    assert two.seen() == [(0, 0.0), (1, 1.0)], "nobody waits for what can never come"
+
+
+def test_disposal_is_part_of_a_coherent_set(participant: dcps.DomainParticipant) -> None:
+    coherent = dcps.Presentation("topic", coherent=True)
+    ends = Ends(
+        participant, dcps.PublisherQos(presentation=coherent), dcps.SubscriberQos(presentation=coherent)
+    )
+    writer, reader = ends.writer(), ends.reader(history=KEEP_ALL)
+    writer.write(Track(1))
+    ends.publisher.begin_coherent_changes()
+    writer.write(Track(2))
+    writer.dispose(Track(1))
+    assert states(reader.read()) == [(1, "alive", True)]
+    ends.publisher.end_coherent_changes()
+    assert states(reader.take()) == [(1, "disposed", True), (1, "disposed", False), (2, "alive", True)]
+
+
+@pytest.mark.parametrize("limit", ["max_samples", "max_samples_per_instance", "max_instances"])
+def test_a_set_beyond_the_limits_enters_whole_or_not_at_all(
+    participant: dcps.DomainParticipant, limit: str
+) -> None:
+    coherent = dcps.Presentation("topic", coherent=True)
+    ends = Ends(
+        participant, dcps.PublisherQos(presentation=coherent), dcps.SubscriberQos(presentation=coherent)
+    )
+    limits = dcps.ResourceLimits(**{limit: 2})
+    writer = ends.writer()
+    reader = ends.reader(history=KEEP_ALL, reliability=RELIABLE, resource_limits=limits)
+    ends.publisher.begin_coherent_changes()
+    for n in range(3):
+        writer.write(Track(1 if limit == "max_samples_per_instance" else n, float(n)))
+    ends.publisher.end_coherent_changes()
+    assert reader.take() == []
+    assert reader.get_sample_rejected_status().total_count == 3
+    writer.write(Track(7))
+    assert values(reader.take()) == [(7, 0.0)], "what follows is not held up"
 
 
 def test_ordered_access_gives_samples_in_the_order_of_writing(participant: dcps.DomainParticipant) -> None:
@@ -807,6 +927,127 @@ def test_transient_samples_outlive_their_writer(ends: Ends) -> None:
     samples = late.take()
     assert values(samples) == [(1, 2.0), (1, 3.0)]
     assert {sample.info.instance_state for sample in samples} == {"no-writers"}
+
+
+def transient(ends: Ends, **service: Any) -> dcps.DataWriter[Track]:
+    return ends.writer(
+        durability=dcps.Durability("transient"), durability_service=dcps.DurabilityService(**service)
+    )
+
+
+def late(ends: Ends) -> list[dcps.Sample[Track]]:
+    return ends.reader(durability=dcps.Durability("transient"), reliability=RELIABLE, history=KEEP_ALL).take()
+
+
+def test_what_is_over_is_forgotten_by_the_durability_service_after_its_delay(ends: Ends) -> None:
+    at_once, later, never = (transient(ends, cleanup_delay=delay) for delay in (0.0, 0.2, None))
+    for number, writer in enumerate((at_once, later, never)):
+        writer.write(Track(number))
+        writer.dispose(Track(number))
+    assert {one.data.id for one in late(ends)} == {0, 1, 2}, "writers may write it again"
+    for number, writer in enumerate((at_once, later, never)):
+        writer.unregister_instance(Track(number))
+    assert {one.data.id for one in late(ends)} == {1, 2}
+    assert {one.info.instance_state for one in late(ends)} == {"disposed"}
+    assert wait_until(lambda: {one.data.id for one in late(ends)} == {2})
+
+
+def test_the_limits_of_the_durability_service_are_kept(ends: Ends) -> None:
+    many = transient(ends, history="keep-all", max_samples=3)
+    for n in range(5):
+        many.write(Track(n % 2, float(n)))
+    assert sorted(values(late(ends))) == [(0, 2.0), (0, 4.0), (1, 3.0)], "the oldest are forgotten"
+    few = transient(ends, max_instances=1)
+    few.write(Track(7))
+    few.write(Track(8))
+    each = transient(ends, history="keep-all", max_samples_per_instance=2)
+    for n in range(4):
+        each.write(Track(9, float(n)))
+    found = values(late(ends))
+    assert (7, 0.0) in found
+    assert (8, 0.0) not in found
+    assert [speed for number, speed in found if number == 9] == [2.0, 3.0]
+
+
+def test_the_samples_of_a_writer_that_is_gone_are_of_one_generation(ends: Ends) -> None:
+    writer = ends.writer(
+        durability=dcps.Durability("transient"),
+        durability_service=dcps.DurabilityService(history="keep-all"),
+        writer_data_lifecycle=dcps.WriterDataLifecycle(False),
+    )
+    for n in range(3):
+        writer.write(Track(1, float(n)))
+    ends.publisher.delete_datawriter(writer)
+    reader = ends.reader(durability=dcps.Durability("transient"), history=KEEP_ALL)
+    ends.writer(
+        durability=dcps.Durability("transient"),
+        durability_service=dcps.DurabilityService(history="keep-all"),
+    )
+    samples = reader.take()
+    assert values(samples) == [(1, 0.0), (1, 1.0), (1, 2.0)]
+    assert {one.info.no_writers_generation_count for one in samples} == {0}
+    assert {one.info.instance_state for one in samples} == {"no-writers"}
+
+
+def test_transient_samples_expire_though_their_writer_is_gone(ends: Ends) -> None:
+    writer = ends.writer(
+        durability=dcps.Durability("transient"),
+        lifespan=dcps.Lifespan(0.3),
+        writer_data_lifecycle=dcps.WriterDataLifecycle(False),
+    )
+    with pytest.raises(Unsupported, match="cannot change"):
+        writer.set_qos(msgspec.structs.replace(writer.get_qos(), lifespan=dcps.Lifespan(1.0)))
+    writer.write(Track(1))
+    ends.publisher.delete_datawriter(writer)
+    again = ends.writer(durability=dcps.Durability("transient"), lifespan=dcps.Lifespan(0.3))
+    assert wait_until(lambda: not values(late(ends)))
+    again.write(Track(2))
+    assert values(late(ends)) == [(2, 0.0)]
+
+
+def test_what_a_writer_keeps_for_late_joiners_is_within_its_limits(ends: Ends) -> None:
+    kept = dcps.Durability("transient-local")
+    writer = ends.writer(durability=kept, resource_limits=dcps.ResourceLimits(max_samples=2))
+    writer.write(Track(1))
+    writer.write(Track(2))
+    writer.write(Track(2, 1.0))
+    with pytest.raises(OutOfResources, match="keeps 2 samples"):
+        writer.write(Track(3))
+    writer.unregister_instance(Track(1))
+    writer.write(Track(3))
+    each = ends.writer(
+        durability=kept, history=KEEP_ALL, resource_limits=dcps.ResourceLimits(max_samples_per_instance=1)
+    )
+    each.write(Track(5))
+    with pytest.raises(OutOfResources, match="max_samples_per_instance"):
+        each.write(Track(5, 1.0))
+    each.write(Track(6))
+
+
+@pytest.mark.parametrize("limit", ["max_samples", "max_samples_per_instance"])
+def test_a_writer_waits_while_its_limit_of_samples_is_not_at_readers(ends: Ends, limit: str) -> None:
+    reader = ends.reader(
+        history=KEEP_ALL,
+        reliability=RELIABLE,
+        resource_limits=dcps.ResourceLimits(max_samples_per_instance=1),
+    )
+    writer = ends.writer(
+        reliability=dcps.Reliability("reliable", 0.05), resource_limits=dcps.ResourceLimits(**{limit: 2})
+    )
+    for n in range(3):
+        writer.write(Track(1, float(n)))
+    with pytest.raises(WriteTimeout, match="not at all readers"):
+        writer.write(Track(1, 3.0))
+    first = values(reader.take())
+    writer.write(Track(1, 9.0))
+    got: list[tuple[int, float]] = []
+
+    def last_came() -> bool:
+        got.extend(values(reader.take()))
+        return (1, 9.0) in got
+
+    assert wait_until(last_came)
+    assert first + got == [(1, n) for n in (0.0, 1.0, 2.0, 9.0)]
 
 
 def test_a_topic_whose_channel_is_open_in_another_way_is_refused_and_not_matched(

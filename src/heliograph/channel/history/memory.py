@@ -5,7 +5,8 @@
     transient         for as long as the channel is open
 
 With `history=n` the last n of each key are kept, without it the last `queue` of all; and all of them take
-less than `queue_bytes` bytes, unless it is one event: the oldest are forgotten, and counted.
+less than `queue_bytes` bytes, unless it is one event: the oldest are forgotten, and counted. A channel with
+instances (`heliograph.channel.history.instances`) keeps the state of each beside its samples.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from heliograph.channel.history.instances import InstanceLimits, InstanceStore
 from heliograph.codec.sizes import size_of
 
 if TYPE_CHECKING:
@@ -41,7 +43,10 @@ class MemoryHistory:
         self._depth = qos.history
         self._limit = qos.queue
         self._byte_limit = qos.queue_bytes
+        self._tasks = tasks
         self._lock = tasks.lock("history")
+        self.instances: InstanceStore | None = None
+        """What keeps events in its place, where events have instances."""
         self._items: dict[tuple[Any, ...], deque[Kept]] = {}
         self._ages: deque[tuple[deque[Kept], Kept]] = deque()
         """What is kept, the oldest first; what `_items` has no more may still be among it."""
@@ -52,8 +57,34 @@ class MemoryHistory:
         self.forgotten = 0
         """Events that were kept no longer because of the bound in bytes."""
 
+    def keep_instances(self, limits: InstanceLimits) -> InstanceStore:
+        """Keep the last samples and the state of each instance from here on; what was kept moves there."""
+        with self._lock:
+            if self.instances is None:
+                kept = sorted((item for one in self._items.values() for item, _ in one), key=_station_seq)
+                store = InstanceStore(
+                    limits, self._byte_limit, self._clock, self._tasks, per_supplier=self._per_supplier
+                )
+                for item in kept:
+                    store.keep(item)
+                self._items.clear()
+                self._ages.clear()
+                self.kept = self.bytes = 0
+                self.instances = store
+            return self.instances
+
+    def counts(self) -> tuple[int, int, int]:
+        """Events that are kept, what they take, and how many were forgotten."""
+        store = self.instances
+        if store is None:
+            return self.kept, self.bytes, self.forgotten
+        return store.kept, store.bytes, self.forgotten + store.forgotten
+
     def keep(self, item: Item) -> None:
         """Keep an event. A push that was interrupted asks again, and it is kept once."""
+        if self.instances is not None:
+            self.instances.keep(item)
+            return
         header = item[1]
         owner = header.supplier if self._per_supplier else ""
         where = (owner,) if self._depth is None else (owner, header.type, header.key)
@@ -96,7 +127,9 @@ class MemoryHistory:
         self._ages = deque(aged for aged in self._ages if id(aged[1]) in here)
 
     def supplier_left(self, name: str) -> None:
-        if self._per_supplier:
+        if self.instances is not None:
+            self.instances.supplier_left(name)
+        elif self._per_supplier:
             with self._lock:
                 self._items = {where: kept for where, kept in self._items.items() if where[0] != name}
                 sizes = [size for kept in self._items.values() for _, size in kept]
@@ -115,8 +148,11 @@ class MemoryHistory:
     def matching(self, conditions: Mapping[type[Event], ReceiverCondition | AnyCondition]) -> list[Item]:
         """What is kept and meets a condition, in the order of intake."""
         now = self._clock.monotonic_ns()
-        with self._lock:
-            kept = [item for entries in self._items.values() for item, _ in entries]
+        if self.instances is not None:
+            kept = self.instances.items()
+        else:
+            with self._lock:
+                kept = [item for entries in self._items.values() for item, _ in entries]
         items = [item for item in kept if not item[2] or item[2] > now]
         return [item for item in sorted(items, key=_station_seq) if meets(conditions, item)]
 

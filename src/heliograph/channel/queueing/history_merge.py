@@ -71,6 +71,10 @@ class LateJoin(Stage):
         with self.queue.lock:
             return not self._holds and not self.queue.waiting
 
+    def floor(self, supplier: str, epoch: int) -> int:
+        """The last event of a supplier that was, or might have been, among what was kept."""
+        return self._floors.get((supplier, epoch), 0)
+
     def admit(self, item: Item, *, beyond: bool) -> bool:
         return self._pass_above(item, self._floors, beyond=beyond)
 

@@ -35,15 +35,20 @@ import msgspec
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-Change: TypeAlias = Literal["write", "dispose", "unregister"]
+    from heliograph.model.instance_change import Change, CoherentPart
+
 SampleState: TypeAlias = Literal["not-read", "read"]
 ViewState: TypeAlias = Literal["new", "not-new"]
 InstanceState: TypeAlias = Literal["alive", "disposed", "no-writers"]
 Refusal: TypeAlias = Literal["samples", "instances", "samples-per-instance"]
 """Which limit a sample was rejected for."""
-Ignored: TypeAlias = Literal["not-owner", "older", "expired", "separated", "staged", "unknown"]
-"""Why a sample is not in the cache though no limit was reached."""
+Ignored: TypeAlias = Literal[
+    "not-owner", "older", "expired", "separated", "staged", "unknown", "unchanged", "too-large"
+]
+"""Why there is nothing new in the cache though no limit was reached; a set is too large when it exceeds the
+limits of an empty cache."""
 
+REFUSALS: Final = ("samples", "instances", "samples-per-instance")
 NIL: Final = 0
 """The handle of no instance."""
 
@@ -66,14 +71,6 @@ class CacheLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Whether samples are handed out in the order of their arrival, not instance by instance."""
 
 
-class CoherentPart(NamedTuple):
-    """Which part of which coherent set of its writer a sample is."""
-
-    number: int
-    place: int
-    size: int
-
-
 class Arrival(NamedTuple):
     """What came from a writer."""
 
@@ -85,6 +82,10 @@ class Arrival(NamedTuple):
     expires: int | None = None
     """When its lifespan ends."""
     part: CoherentPart | None = None
+    is_left: bool = False
+    """Whether its writer has gone: samples may outlive it."""
+    place: int = 0
+    """In the order of all that its writer's station took in."""
 
 
 class SampleInfo(msgspec.Struct, frozen=True):
@@ -125,6 +126,7 @@ class _Sample:
         "is_valid",
         "no_writers",
         "number",
+        "place",
         "source",
         "writer",
     )
@@ -137,6 +139,7 @@ class _Sample:
         self.source = (arrival.source_ts, arrival.writer)
         self.expires = arrival.expires
         self.number = number
+        self.place = arrival.place
         self.arrived = now
         self.is_read = False
         self.is_valid = is_valid
@@ -216,13 +219,14 @@ class ReaderCache:
         samples: how many valid samples there are.
     """
 
-    def __init__(self, limits: CacheLimits) -> None:
+    def __init__(self, limits: CacheLimits, numbers: Iterator[int] | None = None) -> None:
+        """`numbers` counts what comes, also for caches of which the order is compared."""
         self.limits = limits
         self.samples = 0
         self._by_key: dict[tuple[Any, ...], Instance] = {}
         self._by_handle: dict[int, Instance] = {}
         self._handles = count(NIL + 1)
-        self._numbers = count(1)
+        self._numbers = count(1) if numbers is None else numbers
         self._strength: dict[str, int] = {}
         self._sets: dict[str, dict[int, dict[int, Arrival]]] = {}
         """Of each writer, the parts that have come of sets that are not complete, by their places."""
@@ -233,7 +237,27 @@ class ReaderCache:
         """Take something in; why not, when it is not there now."""
         if arrival.part is not None:
             return self._stage(arrival, arrival.part, now)
+        if arrival.is_left:
+            return self._accept_left(arrival, now)
+        if arrival.change == "over":
+            why = self._accept(arrival._replace(change="dispose"), now)
+            if why in REFUSALS:
+                return why
+            left = self._accept(arrival._replace(change="unregister"), now)
+            return None if left is None else why
         return self._accept(arrival, now)
+
+    def _accept_left(self, arrival: Arrival, now: int) -> Refusal | Ignored | None:
+        """Something of a writer that has gone: it is written by nobody, and begins no generation."""
+        instance = self._by_key.get(arrival.key)
+        if instance is not None and instance.state == "no-writers" and arrival.change == "write":
+            instance.state = "alive"
+            instance.samples = [sample for sample in instance.samples if sample.is_valid]
+        why = self.accept(arrival._replace(is_left=False), now)
+        instance = self._by_key.get(arrival.key)
+        if instance is not None:
+            self._leave(instance, arrival, now)
+        return why
 
     def _stage(self, arrival: Arrival, part: CoherentPart, now: int) -> Refusal | Ignored | None:
         """Keep a part of a set aside until all are there."""
@@ -244,35 +268,59 @@ class ReaderCache:
         parts[part.place] = arrival._replace(part=None)
         if len(parts) < part.size:
             return "staged"
-        if (why := self._has_no_room_for(parts.values())) is not None:
-            del parts[part.place]
+        if (why := self.no_room_for(parts.values())) is not None:
+            if why == "too-large":
+                del sets[part.number]
+            else:
+                del parts[part.place]
             return why
         del sets[part.number]
-        for _, one in sorted(parts.items()):
-            self._accept(one, now)
+        self.accept_set((one for _, one in sorted(parts.items())), now)
         return None
 
-    def _has_no_room_for(self, parts: Iterable[Arrival]) -> Refusal | None:
-        """Why a whole set cannot enter; a set that alone exceeds the limits enters in part, as one sample
-        after the other."""
+    def accept_set(self, parts: Iterable[Arrival], now: int) -> None:
+        """Take in the parts of a set for which there is room, one after the other."""
+        for one in parts:
+            self.accept(one._replace(part=None), now)
+
+    def no_room_for(self, parts: Iterable[Arrival]) -> Refusal | Literal["too-large"] | None:
+        """Why a set cannot enter as a whole now, or ever."""
         limits, written = self.limits, Counter(one.key for one in parts if one.change == "write")
         if limits.depth is not None:
-            return None
+            written = Counter({key: min(number, limits.depth) for key, number in written.items()})
+        here = {key: self._by_key[key] for key in written.keys() & self._by_key.keys()}
+        most = limits.max_instances
+        if most is not None and len(written) > most:
+            return "too-large"
         most = limits.max_samples
-        if most is not None and self.samples and self.samples + written.total() > most:
-            return "samples"
+        if most is not None and written.total() > most:
+            return "too-large"
         most = limits.max_samples_per_instance
-        if most is not None:
-            for key in written.keys() & self._by_key.keys():
-                kept = self._by_key[key].valid
-                if kept and kept + written[key] > most:
-                    return "samples-per-instance"
+        if most is not None and max(written.values(), default=0) > most:
+            return "too-large"
+        if limits.max_instances is not None:
+            over = sum(1 for one in self._by_key.values() if one.state != "alive" and not one.samples)
+            over -= sum(1 for one in here.values() if one.state != "alive" and not one.samples)
+            if len(self._by_key) - over + len(written) - len(here) > limits.max_instances:
+                return "instances"
+        grown = {key: self._grown(here.get(key), number) for key, number in written.items()}
+        if limits.max_samples is not None and self.samples + sum(grown.values()) > limits.max_samples:
+            return "samples"
+        if most is not None and any(one.valid + grown[key] > most for key, one in here.items()):
+            return "samples-per-instance"
         return None
+
+    def _grown(self, instance: Instance | None, number: int) -> int:
+        """By how many samples an instance grows with so many more: with a depth, older ones make room."""
+        if instance is None or self.limits.depth is None:
+            return number
+        return min(number, max(0, self.limits.depth - instance.valid))
 
     def _accept(self, arrival: Arrival, now: int) -> Refusal | Ignored | None:
         if arrival.expires is not None and arrival.expires <= now:
             return "expired"
         instance = self._by_key.get(arrival.key)
+        is_new = instance is None
         if instance is None:
             if arrival.change == "unregister":
                 return "unknown"
@@ -287,11 +335,13 @@ class ReaderCache:
         if self.limits.exclusive and self.owner(instance) != arrival.writer:
             return "not-owner"
         if arrival.change == "dispose":
-            self._dispose(instance, arrival, now)
-            return None
+            return self._dispose(instance, arrival, now)
         why: Refusal | Ignored | None = self._write(instance, arrival, now)
-        if why in ("samples", "samples-per-instance") and not was_writer:
-            instance.writers.discard(arrival.writer)
+        if why in REFUSALS:
+            if is_new:
+                self._forget(instance)
+            elif not was_writer:
+                instance.writers.discard(arrival.writer)
         return why
 
     def _write(self, instance: Instance, arrival: Arrival, now: int) -> Refusal | Ignored | None:
@@ -339,17 +389,18 @@ class ReaderCache:
         instance.state = "alive"
         instance.is_new = True
 
-    def _dispose(self, instance: Instance, arrival: Arrival, now: int) -> None:
-        self._let_held_in(instance, now)
-        if instance.state != "disposed":
-            self._change_state(instance, "disposed", arrival, now)
+    def _dispose(self, instance: Instance, arrival: Arrival, now: int) -> Ignored | None:
+        came = self._let_held_in(instance, now)
+        if instance.state == "disposed":
+            return None if came else "unchanged"
+        self._change_state(instance, "disposed", arrival, now)
+        return None
 
     def _unregister(self, instance: Instance, arrival: Arrival, now: int) -> Ignored | None:
         if arrival.writer not in instance.writers:
             return "unknown"
-        self._let_held_in(instance, now)
-        self._leave(instance, arrival, now)
-        return None
+        came = self._let_held_in(instance, now)
+        return None if self._leave(instance, arrival, now) or came else "unchanged"
 
     def _leave(self, instance: Instance, arrival: Arrival, now: int) -> bool:
         """A writer writes an instance no more; whether its state has changed."""
@@ -492,6 +543,13 @@ class ReaderCache:
     def has(self, wanted: SampleSelection, now: int) -> bool:
         """Whether there is such a sample."""
         return bool(self._chosen(msgspec.structs.replace(wanted, most=1), now))
+
+    def places(self, wanted: SampleSelection, now: int) -> list[tuple[str, int, int]]:
+        """Of each such sample: the station of its writer, its place in what that took in, and its number."""
+        return [
+            (sample.writer.rpartition(".")[0], sample.place, sample.number)
+            for _, sample in self._chosen(wanted, now)
+        ]
 
     def _chosen(self, wanted: SampleSelection, now: int) -> list[tuple[Instance, _Sample]]:
         chosen: list[tuple[Instance, _Sample]] = []

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.channel import Channel
     from heliograph.facades.dcps.reader import DataReader
-    from heliograph.facades.dcps.topic import Topic
+    from heliograph.facades.dcps.topic import Topic, TopicChannel
     from heliograph.facades.dcps.writer import DataWriter
     from heliograph.model.event import Header
     from heliograph.station import Station
@@ -131,6 +131,9 @@ class Domain:
         self.users = 0
         """Participants that are open."""
         self._numbers = count(1)
+        self._sets = count(1)
+        self.arrivals = count(1)
+        """Counts what comes to readers, whose order is compared in access by group."""
         self._writers: dict[str, dict[str, DiscoveredEndpoint]] = {}
         self._readers: dict[str, dict[str, DiscoveredEndpoint]] = {}
         """Those known, by topic and id."""
@@ -159,17 +162,25 @@ class Domain:
     def new_id(self) -> str:
         return f"{self.name}.{next(self._numbers)}"
 
+    def next_set(self) -> int:
+        """The number of a coherent set, which no other one of this station has."""
+        return next(self._sets)
+
     def now(self) -> int:
         return self.clock.time_ns()
 
-    def open_channel(self, name: str, cls: type[T], qos: QoS) -> Channel[T]:
+    def open_channel(self, cls: type[T], asked: TopicChannel) -> Channel[T]:
         """A channel of a topic; as it is, where the program has it open in a way that will do."""
         channels = {channel.name: channel for channel in self.station.channels()}
-        there = channels.get(name)
+        there = channels.get(asked.name)
         promises = ("reliability", "durability")
-        if there is not None and all(getattr(there.qos, one) == getattr(qos, one) for one in promises):
-            return self.station.channel(name, cls)
-        return self.station.channel(name, cls, qos=qos)
+        if there is not None and all(getattr(there.qos, one) == getattr(asked.qos, one) for one in promises):
+            channel = self.station.channel(asked.name, cls)
+        else:
+            channel = self.station.channel(asked.name, cls, qos=asked.qos)
+        if asked.keeps is not None:
+            channel.keep_instances(asked.keeps)
+        return channel
 
     def wait(self, happened: Callable[[], bool], timeout: float | None) -> bool:
         """Wait until something has changed so that a condition holds; it is asked under the lock."""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from itertools import count
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from heliograph.errors import PreconditionNotMet, Unsupported
+from heliograph.errors import OutOfResources, PreconditionNotMet
 from heliograph.facades.dcps.entity import Entity, check_consistent
 from heliograph.facades.dcps.listeners import Listening
 from heliograph.facades.dcps.topic import ContentFilteredTopic
 from heliograph.facades.dcps.writer import DataWriter
-from heliograph.model.event import Event
+from heliograph.model.event import MAX_USER_HEADER, Event
+from heliograph.model.instance_change import MOST_PARTS, CoherentPart, said_of
 from heliograph.qos.dds_policies import DataWriterQos, PublisherQos, TopicQos
 
 if TYPE_CHECKING:
@@ -21,20 +22,24 @@ if TYPE_CHECKING:
     from heliograph.facades.dcps.participant import DomainParticipant
     from heliograph.facades.dcps.statuses import StatusKind
     from heliograph.facades.dcps.topic import Topic
+    from heliograph.model.instance_change import Change
 
 T = TypeVar("T", bound=Event)
-
-
-def check_presentation(name: str, qos: Any) -> None:
-    presentation = qos.presentation
-    if presentation.scope == "group" and (presentation.coherent or presentation.ordered):
-        raise Unsupported(name, "presentation: scope 'group' is not honoured; use 'topic' or 'instance'")
 
 
 def copied_from_topic(qos: Any, topic_qos: TopicQos) -> Any:
     """The policies of a writer or reader, with those that the topic has in their place."""
     shared = [name for name in qos.__struct_fields__ if name in TopicQos.__struct_fields__]
     return msgspec.structs.replace(qos, **{name: getattr(topic_qos, name) for name in shared})
+
+
+class _Collected(NamedTuple):
+    """A change that waits for the end of its set."""
+
+    writer: DataWriter[Any]
+    change: Change
+    data: Any
+    source_ts: int
 
 
 class Publisher(Entity[PublisherQos]):
@@ -50,18 +55,13 @@ class Publisher(Entity[PublisherQos]):
         mask: Iterable[StatusKind] | None,
     ) -> None:
         super().__init__(participant.domain, "publisher", qos, participant, Listening(listener, mask))
-        self._check_supported(qos)
         self.participant = participant
         self._writers: list[DataWriter[Any]] = []
         self._default = DataWriterQos()
-        self._sets = count(1)
         self.collecting = 0
         """How deep `begin_coherent_changes` is nested."""
-        self._collected: list[tuple[DataWriter[Any], Any, int]] = []
+        self._collected: list[_Collected] = []
         self._suspended = 0
-
-    def _check_supported(self, qos: PublisherQos) -> None:
-        check_presentation(self.name, qos)
 
     def create_datawriter(
         self,
@@ -139,23 +139,37 @@ class Publisher(Entity[PublisherQos]):
             if self.collecting:
                 return
             collected, self._collected = self._collected, []
-        by_writer: dict[str, list[tuple[DataWriter[Any], Any, int]]] = {}
-        for one in collected:
-            by_writer.setdefault(one[0].instance_handle, []).append(one)
-        for parts in by_writer.values():
-            number = next(self._sets)
-            for index, (writer, data, source_ts) in enumerate(parts):
-                writer.write_part(data, f"set/{number}/{index}/{len(parts)}", source_ts)
+        self._send_set(collected)
 
-    def collects(self, writer: DataWriter[Any], data: Any, source_timestamp: int | None) -> bool:
-        """Whether a sample waits for the end of a coherent set."""
+    def _send_set(self, collected: list[_Collected]) -> None:
+        sizes = Counter(one.writer.instance_handle for one in collected)
+        group: tuple[tuple[str, int], ...] = ()
+        if self._qos.presentation.scope == "group":
+            group = tuple((handle.rpartition(".")[2], size) for handle, size in sizes.items())
+        number = self.domain.next_set()
+        longest = len(said_of("unregister", CoherentPart(number, len(collected), len(collected), group)))
+        if longest > MAX_USER_HEADER or len(collected) > MOST_PARTS:
+            raise OutOfResources(
+                self.name, f"{len(collected)} changes of {len(sizes)} writers are too many for a coherent set"
+            )
+        places: Counter[str] = Counter()
+        for writer, change, data, source_ts in collected:
+            handle = writer.instance_handle
+            part = CoherentPart(number, places[handle], sizes[handle], group)
+            places[handle] += 1
+            writer.write_part(data, change, part, source_ts)
+
+    def collects(
+        self, writer: DataWriter[Any], change: Change, data: Any, source_timestamp: int | None
+    ) -> bool:
+        """Whether a change waits for the end of a coherent set."""
         if not self.collecting:
             return False
         with self.domain.lock:
             if not self.collecting:
                 return False
-            now = self.domain.now()
-            self._collected.append((writer, data, now if source_timestamp is None else source_timestamp))
+            when = self.domain.now() if source_timestamp is None else source_timestamp
+            self._collected.append(_Collected(writer, change, data, when))
             return True
 
     def delete(self) -> None:

@@ -11,21 +11,23 @@ import msgspec
 from heliograph.channel.queueing.reader_cache import (
     ANY,
     NIL,
+    REFUSALS,
     Arrival,
     CacheLimits,
-    CoherentPart,
     ReaderCache,
     SampleInfo,
     SampleSelection,
 )
+from heliograph.channel.receive.cache_feed import CacheFeed
 from heliograph.errors import BadParameter, HeliographError, PreconditionNotMet, Unsupported
 from heliograph.facades.dcps.conditions import QueryCondition, ReadCondition
 from heliograph.facades.dcps.discovery import Announcement, DiscoveredEndpoint, encode_policies, fields_of
 from heliograph.facades.dcps.entity import Entity
 from heliograph.facades.dcps.listeners import Listening
 from heliograph.facades.dcps.topic import ContentFilteredTopic, channel_of
-from heliograph.facades.dcps.writer import CHANGE, is_apart
+from heliograph.facades.dcps.writer import is_apart
 from heliograph.model.event import Event, info_of
+from heliograph.model.instance_change import change_of
 from heliograph.qos.dds_policies import DataReaderQos, DataWriterQos, ResourceLimits
 from heliograph.qos.explanation import Endpoint, explain_endpoints
 from heliograph.qos.request_offered import incompatible, policies_of
@@ -33,8 +35,7 @@ from heliograph.qos.request_offered import incompatible, policies_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from heliograph.channel.queueing.reader_cache import Change, InstanceState, SampleState, ViewState
-    from heliograph.channel.receive.cache_feed import CacheFeed
+    from heliograph.channel.queueing.reader_cache import InstanceState, SampleState, ViewState
     from heliograph.channel.receive.subscription import Receiver
     from heliograph.facades.dcps.statuses import (
         CountStatus,
@@ -46,8 +47,9 @@ if TYPE_CHECKING:
         StatusKind,
     )
     from heliograph.facades.dcps.subscriber import Subscriber
-    from heliograph.facades.dcps.topic import Topic
+    from heliograph.facades.dcps.topic import Topic, TopicChannel
     from heliograph.model.event import Header
+    from heliograph.model.instance_change import CoherentPart
     from heliograph.qos.request_offered import Incompatible
 
 log = logging.getLogger(__name__)
@@ -69,10 +71,12 @@ class Sample(NamedTuple, Generic[T]):
 class _Matched:
     """A writer that the reader gets samples of."""
 
-    __slots__ = ("heard", "is_alive", "lease", "lifespan", "peer", "sequence")
+    __slots__ = ("floor", "heard", "is_alive", "lease", "lifespan", "peer", "sequence")
 
     def __init__(self, peer: DiscoveredEndpoint, now: int) -> None:
         self.sequence: int | None = None
+        self.floor: int | None = None
+        """The last one of its samples that may have been among what was kept, where that is known."""
         self.heard = now
         self.is_alive = True
         self.use(peer)
@@ -126,6 +130,8 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
         self.description = topic
         self.topic: Topic[T] = topic.topic if isinstance(topic, ContentFilteredTopic) else topic
         self._where: dict[str, Any] = {}
+        if subscriber.get_qos().presentation.coherent and qos.time_based_filter.separation:
+            raise Unsupported(self.name, "a time-based filter and coherent sets: parts would come later")
         if isinstance(topic, ContentFilteredTopic):
             if subscriber.get_qos().presentation.coherent:
                 raise Unsupported(
@@ -139,7 +145,7 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
         presentation = subscriber.get_qos().presentation
         self._ordered = presentation.ordered and presentation.scope != "instance"
         self._coherent = presentation.coherent
-        self.cache = ReaderCache(limits_of(qos, ordered=self._ordered))
+        self.cache = ReaderCache(limits_of(qos, ordered=self._ordered), self.domain.arrivals)
         self._is_timed = _is_timed(self.cache.limits)
         self._feeds: dict[str, Receiver | None] = {}
         self._stopping: list[CacheFeed] = []
@@ -169,7 +175,7 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
         with self.domain.lock:
             self.domain.local_readers[self.instance_handle] = self
         if self._qos.durability.kind == "volatile":
-            self._open_feed(*channel_of(self.topic.name, DataWriterQos(), is_keyed=True))
+            self._open_feed(channel_of(self.topic.name, DataWriterQos(), is_keyed=True))
         self.announce()
         for writer in self.domain.writers_of(self.topic.name):
             self.meet(writer)
@@ -195,13 +201,14 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
             for feed in feeds:
                 feed.change(**self._where)
 
-    def _open_feed(self, name: str, qos: Any) -> bool:
+    def _open_feed(self, asked: TopicChannel) -> bool:
         """Be fed from a channel; whether that is new. Without the lock."""
+        name = asked.name
         with self.domain.lock:
             if name in self._feeds:
                 return False
             self._feeds[name] = None
-        channel = self.domain.open_channel(name, self.topic.cls, qos)
+        channel = self.domain.open_channel(self.topic.cls, asked)
         options: dict[str, Any] = dict(self._where)
         is_reliable = self._qos.reliability.kind == "reliable"
         if not channel.qos.journalled:
@@ -306,14 +313,18 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
             self._refuse(writer, found)
             return
         policies = theirs.policies
-        named, qos = channel_of(
+        asked = channel_of(
             self.topic.name,
             DataWriterQos(**{name: policies[name] for name in DataWriterQos.__struct_fields__}),
             is_keyed=self.topic.is_keyed,
         )
-        if named != writer.channel:
+        if asked.name != writer.channel:
             log.warning(
-                "writer %s of %s names channel %s, not %s", writer.id, self.topic.name, writer.channel, named
+                "writer %s of %s names channel %s, not %s",
+                writer.id,
+                self.topic.name,
+                writer.channel,
+                asked.name,
             )
             return
         with self.domain.lock:
@@ -326,15 +337,24 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
             else:
                 self._match(writer)
         try:
-            is_new_feed = self._open_feed(named, qos)
+            is_new_feed = self._open_feed(asked)
         except HeliographError as error:
             with self.domain.lock:
-                self._feeds.pop(named, None)
+                self._feeds.pop(asked.name, None)
             self.lose(writer)
             self.domain.report(self.name, error)
             return
+        self._end_replay(writer)
         if is_new_feed:
             self.announce()
+
+    def _end_replay(self, writer: DiscoveredEndpoint) -> None:
+        """What a writer of this station had kept was offered: gaps in what comes from here on are losses."""
+        with self.domain.lock:
+            here = self.domain.local_writers.get(writer.id)
+            matched = self._matched.get(writer.writer)
+            if matched is not None and matched.floor is None and here is not None:
+                matched.floor = here.last_sequence
 
     def _match(self, writer: DiscoveredEndpoint) -> None:
         matched = self._matched[writer.writer] = _Matched(writer, self.domain.now())
@@ -376,6 +396,8 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
             alive = -1 if matched.is_alive else 0
             self.status.liveliness(writer.id, alive=alive, not_alive=-1 - alive)
             self.tell("liveliness_changed")
+            if self.subscriber.group is not None:
+                self.subscriber.group.lose(self.instance_handle, writer.id)
             if self.cache.writer_lost(writer.id, self.domain.now()):
                 self._data_came()
             if (due := self.cache.next_due()) is not None:
@@ -434,38 +456,61 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
             before = matched.sequence
             matched.sequence = header.sequence
             if before is not None and header.sequence > before + 1:
-                self._count_lost(header, header.sequence - before - 1)
+                self._count_lost(header, matched, before)
             if matched.lease is not None or not matched.is_alive:
                 self._hear(matched, now)
-        change, part = ("write", None) if header.headers is None else _change_of(header)
-        lifespan = None if matched is None else matched.lifespan
+        change, part = ("write", None) if header.headers is None else change_of(header.headers)
+        expires = None
+        if matched is None:
+            expires = None if header.lifetime_ns is None else now + header.lifetime_ns
+        elif matched.lifespan is not None:
+            expires = header.source_ts + matched.lifespan
         arrival = Arrival(
             change,
             event,
             header.key,
             writer,
             header.source_ts,
-            None if lifespan is None else header.source_ts + lifespan,
+            expires,
             part if self._coherent else None,
+            matched is None,
+            header.station_seq,
         )
         cache = self.cache
-        if change == "unregister" and cache.lookup(header.key) == NIL:
+        if change == "unregister" and header.offset is not None and cache.lookup(header.key) == NIL:
+            # A journal by key has kept nothing of the instance but this, which has its last data.
             cache.accept(arrival._replace(change="write"), now)
-        why = cache.accept(arrival, now)
-        if matched is None and why is None:
-            cache.writer_lost(writer, now)  # nobody knows it any more
-        if why is None:
+        group = self.subscriber.group
+        if group is not None and arrival.part is not None and arrival.part.group:
+            why = group.stage(self.subscriber.contained, self, arrival, arrival.part)
+        elif (why := cache.accept(arrival, now)) is None:
             self._data_came()
-        elif why in ("samples", "instances", "samples-per-instance"):
+        if why in REFUSALS:
             return self._reject(header, why)
+        if why == "too-large":
+            self._reject_set(header, part)
         if self._is_timed or arrival.expires is not None:
             self._ring_for(arrival, now)
         return True
 
-    def _count_lost(self, header: Header, number: int) -> None:
-        """A gap in the sequence of a supplier; where a filter lets only some pass, gaps say nothing."""
-        if not self._where and (header.supplier, header.sequence) != self._last_rejected:
-            self.status.count("sample_lost", by=number)
+    def _count_lost(self, header: Header, matched: _Matched, before: int) -> None:
+        """A gap in the sequence of a supplier is a loss; not where a filter lets only some pass, nor among
+        what a writer had kept, which is not all that it wrote."""
+        if self._where or (header.supplier, header.sequence) == self._last_rejected:
+            return
+        if "@transient" in header.channel:
+            feed = self._feeds.get(header.channel)
+            late = feed.queue.late if isinstance(feed, CacheFeed) else None
+            floor = matched.floor
+            if matched.peer.station != self.domain.name and late is not None:
+                floor = late.floor(header.supplier, header.epoch)
+            if floor is None:
+                return
+            before = max(before, floor)
+        elif "@persistent" in header.channel:
+            return  # a history by key has gaps
+        if header.sequence > before + 1:
+            self.status.count("sample_lost", by=header.sequence - before - 1)
             self.tell("sample_lost")
 
     def _reject(self, header: Header, why: str) -> bool:
@@ -477,6 +522,28 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
             )
             self.tell("sample_rejected")
         return self._qos.reliability.kind != "reliable"
+
+    def take_set(self, parts: list[Arrival]) -> None:
+        """A set of a publisher is whole. Under the lock."""
+        now = self._time_ns()
+        self.cache.accept_set(parts, now)
+        self._data_came()
+        for part in parts:
+            self._ring_for(part, now)
+
+    def hears(self, writer: str) -> bool:
+        """Whether a writer is matched. Under the lock."""
+        return any(matched.peer.id == writer for matched in self._matched.values())
+
+    def _reject_set(self, header: Header, part: CoherentPart | None) -> None:
+        """A set that would not fit into an empty cache is rejected as a whole; nobody waits for it."""
+        self.status.count(
+            "sample_rejected",
+            by=1 if part is None else part.size,
+            last_reason="samples",
+            last_instance_handle=self.cache.lookup(header.key),
+        )
+        self.tell("sample_rejected")
 
     def _data_came(self) -> None:
         """Under the lock."""
@@ -596,14 +663,22 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
 
     def _get(self, wanted: SampleSelection, *, take: bool) -> list[Sample[T]]:
         self.check_enabled()
+        self.subscriber.check_access()
         with self.domain.lock:
             found = self.cache.select(wanted, take=take, now=self.domain.now())
             self.status.changed.discard("data_available")
             self.subscriber.status.changed.discard("data_on_readers")
         if take:
-            for feed in self._stopping:
-                feed.resume()
+            self.resume()
+            if self.subscriber.group is not None:  # a set may have waited for room here
+                for reader in self.subscriber.contained:
+                    reader.resume()
         return [Sample(data, info) for data, info in found]
+
+    def resume(self) -> None:
+        """There may be room for what was rejected."""
+        for feed in self._stopping:
+            feed.resume()
 
     def _of(self, condition: ReadCondition, max_samples: int | None) -> SampleSelection:
         if condition.reader is not self:
@@ -712,17 +787,6 @@ def _is_timed(limits: CacheLimits) -> bool:
     """Whether a sample has anything happen later."""
     times = (limits.deadline, limits.purge_nowriter, limits.purge_disposed)
     return limits.separation != 0 or any(time is not None for time in times)
-
-
-def _change_of(header: Header) -> tuple[Change, CoherentPart | None]:
-    said = None if header.headers is None else header.headers.get(CHANGE)
-    if said is None:
-        return "write", None
-    if said in ("dispose", "unregister"):
-        return said, None  # type: ignore[return-value]  # one of the two
-    _, *numbers = said.split("/")
-    number, index, size = map(int, numbers)
-    return "write", CoherentPart(number, index, size)
 
 
 def _wanted(

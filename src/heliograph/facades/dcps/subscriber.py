@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from heliograph.channel.queueing.reader_cache import ANY
 from heliograph.errors import PreconditionNotMet
 from heliograph.facades.dcps.entity import Entity, check_consistent
+from heliograph.facades.dcps.group_access import GroupAccess, in_order
 from heliograph.facades.dcps.listeners import Listening
-from heliograph.facades.dcps.publisher import check_presentation, copied_from_topic
+from heliograph.facades.dcps.publisher import copied_from_topic
 from heliograph.facades.dcps.reader import DataReader, _wanted
 from heliograph.model.event import Event
 from heliograph.qos.dds_policies import DataReaderQos, SubscriberQos, TopicQos
@@ -38,13 +39,21 @@ class Subscriber(Entity[SubscriberQos]):
         mask: Iterable[StatusKind] | None,
     ) -> None:
         super().__init__(participant.domain, "subscriber", qos, participant, Listening(listener, mask))
-        self._check_supported(qos)
         self.participant = participant
+        presentation = qos.presentation
+        self.group: GroupAccess | None = None
+        """Access over all its readers, where it asked for that."""
+        if presentation.scope == "group" and (presentation.coherent or presentation.ordered):
+            self.group = GroupAccess()
         self._readers: list[DataReader[Any]] = []
         self._default = DataReaderQos()
 
-    def _check_supported(self, qos: SubscriberQos) -> None:
-        check_presentation(self.name, qos)
+    def set_qos(self, qos: SubscriberQos) -> None:
+        super().set_qos(qos)
+        presentation = qos.presentation
+        is_grouped = presentation.scope == "group" and (presentation.coherent or presentation.ordered)
+        if is_grouped != (self.group is not None):  # it is not enabled yet
+            self.group = GroupAccess() if is_grouped else None
 
     def create_datareader(
         self,
@@ -70,6 +79,9 @@ class Subscriber(Entity[SubscriberQos]):
             raise PreconditionNotMet(self.name, "the reader is of another subscriber")
         reader.delete()
         self._readers.remove(reader)
+        if self.group is not None:
+            with self.domain.lock:
+                self.group.lose(reader.instance_handle)
 
     def lookup_datareader(self, topic_name: str) -> DataReader[Any] | None:
         return next((reader for reader in self._readers if reader.description.name == topic_name), None)
@@ -89,12 +101,40 @@ class Subscriber(Entity[SubscriberQos]):
         view_states: Iterable[ViewState] = ANY.view_states,
         instance_states: Iterable[InstanceState] = ANY.instance_states,
     ) -> list[DataReader[Any]]:
-        """The readers that have samples in these states."""
+        """The readers that have samples in these states.
+
+        With ordered access by group, the reader of each sample in turn: `read(1)` or `take(1)` of each gives
+        the samples in the order of their writing.
+        """
         self.check_enabled()
+        self.check_access()
         wanted = _wanted(sample_states, view_states, instance_states)
         with self.domain.lock:
             now = self.domain.now()
+            if self.group is not None and self._qos.presentation.ordered:
+                return in_order(self._readers, wanted, now)
             return [reader for reader in self._readers if reader.cache.has(wanted, now)]
+
+    def begin_access(self) -> None:
+        """With access by group: until `end_access` the readers show no set of which not all of them did."""
+        self.check_enabled()
+        with self.domain.lock:
+            if self.group is not None:
+                self.group.accessing += 1
+
+    def end_access(self) -> None:
+        self.check_enabled()
+        with self.domain.lock:
+            if self.group is None:
+                return
+            if not self.group.accessing:
+                raise PreconditionNotMet(self.name, "begin_access() first")
+            self.group.end(self._readers)
+
+    def check_access(self) -> None:
+        """PreconditionNotMet for reading by group outside of an access."""
+        if self.group is not None and not self.group.accessing:
+            raise PreconditionNotMet(self.name, "has access by group: begin_access() first")
 
     def notify_datareaders(self) -> None:
         """Have the listeners of readers with data told."""

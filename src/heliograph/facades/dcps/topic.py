@@ -6,13 +6,17 @@ The channels of a topic are named after it. Writers whose samples are kept diffe
     air.tracks@best-effort              best-effort writers
     air.tracks@transient-local-1        the last sample of each instance, while the writer lives
     air.tracks@transient-5              as the durability service says, while the station lives
+    air.tracks@transient-5-cleanup10    and what is over for ten seconds is forgotten
     air.tracks@persistent               in the journal
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
+import msgspec
+
+from heliograph.channel.history.instances import InstanceLimits
 from heliograph.facades.dcps.discovery import Announcement, encode_policies, fields_of
 from heliograph.facades.dcps.entity import Entity
 from heliograph.model.event import Event, info_of
@@ -26,7 +30,7 @@ if TYPE_CHECKING:
     from heliograph.facades.dcps.participant import DomainParticipant
     from heliograph.facades.dcps.reader import DataReader
     from heliograph.facades.dcps.statuses import CountStatus
-    from heliograph.qos.dds_policies import DataWriterQos
+    from heliograph.qos.dds_policies import DataWriterQos, DurabilityService
 
 T = TypeVar("T", bound=Event)
 
@@ -34,29 +38,72 @@ STEP: float = 0.02
 """Seconds for which a channel itself waits for room; a writer goes on until its own time is over."""
 
 
-def channel_of(topic: str, qos: DataWriterQos, *, is_keyed: bool) -> tuple[str, QoS]:
-    """The channel on which a writer of a topic writes, and its QoS."""
+class TopicChannel(NamedTuple):
+    """A channel of a topic."""
+
+    name: str
+    qos: QoS
+    keeps: InstanceLimits | None = None
+    """What it keeps of instances in memory."""
+
+
+def channel_of(topic: str, qos: DataWriterQos, *, is_keyed: bool) -> TopicChannel:
+    """The channel on which a writer of a topic writes."""
     reliability, durability = qos.reliability.kind, qos.durability.kind
     if durability == "volatile":
         if reliability == "reliable":
-            return topic, QoS(max_blocking=STEP)
-        return f"{topic}@best-effort", QoS(reliability="best-effort")
+            return TopicChannel(topic, QoS(max_blocking=STEP))
+        return TopicChannel(f"{topic}@best-effort", QoS(reliability="best-effort"))
     suffix = "" if reliability == "reliable" else "-best-effort"
+    service, lifespan = qos.durability_service, None
+    if durability != "transient-local":
+        # What outlives its writer has its lifespan from the channel: nobody else knows it then.
+        lifespan = qos.lifespan.duration
+    ends = "" if lifespan is None else f"-lifespan{lifespan:g}"
     if durability == "persistent":
-        keeps_last = qos.durability_service.history == "keep-last" and is_keyed
-        name = f"{topic}@persistent{suffix}{'' if keeps_last else '-all'}"
-        return name, QoS(
-            durability="persistent",
-            reliability=reliability,
-            compaction="key" if keeps_last else "none",
+        keeps_last = service.history == "keep-last" and is_keyed
+        name = f"{topic}@persistent{suffix}{'' if keeps_last else '-all'}{ends}"
+        return TopicChannel(
+            name,
+            QoS(
+                durability="persistent",
+                reliability=reliability,
+                compaction="key" if keeps_last else "none",
+                lifespan=lifespan,
+            ),
         )
     depth = qos.history.depth if qos.history.kind == "keep-last" else None
+    keeps = InstanceLimits(depth=depth)
     if durability == "transient":
-        depth = qos.durability_service.depth if qos.durability_service.history == "keep-last" else None
-    name = f"{topic}@{durability}{suffix}-{depth or 'all'}"
-    if reliability == "best-effort":
-        return name, QoS(durability=durability, reliability="best-effort", history=depth)
-    return name, QoS(durability=durability, history=depth, max_blocking=STEP)
+        depth = service.depth if service.history == "keep-last" else None
+        keeps = InstanceLimits(
+            depth=depth,
+            cleanup_delay=None if service.cleanup_delay is None else round(service.cleanup_delay * 1e9),
+            max_samples=service.max_samples,
+            max_instances=service.max_instances,
+            max_samples_per_instance=service.max_samples_per_instance,
+        )
+        suffix += _service_name(service)
+    name = f"{topic}@{durability}{suffix}-{depth or 'all'}{ends}"
+    channel = QoS(durability=durability, reliability=reliability, history=depth, lifespan=lifespan)
+    if reliability == "reliable":
+        channel = msgspec.structs.replace(channel, max_blocking=STEP)
+    return TopicChannel(name, channel, keeps)
+
+
+def _service_name(service: DurabilityService) -> str:
+    """What a channel of a durability service is called after, where it is not the default."""
+    parts = (
+        ("cleanup", service.cleanup_delay, 0.0),
+        ("samples", service.max_samples, None),
+        ("instances", service.max_instances, None),
+        ("each", service.max_samples_per_instance, None),
+    )
+    return "".join(
+        f"-{name}-never" if value is None else f"-{name}{value:g}"
+        for name, value, default in parts
+        if value != default
+    )
 
 
 class Topic(Entity[TopicQos], Generic[T]):
@@ -91,7 +138,7 @@ class Topic(Entity[TopicQos], Generic[T]):
 
     def channel(self) -> Channel[T]:
         """The channel of its reliable and volatile writers; filters are checked against it."""
-        return self.domain.open_channel(self.name, self.cls, QoS(max_blocking=STEP))
+        return self.domain.open_channel(self.cls, TopicChannel(self.name, QoS(max_blocking=STEP)))
 
     def _enabled(self) -> None:
         with self.domain.lock:

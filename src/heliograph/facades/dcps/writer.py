@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -19,6 +20,7 @@ from heliograph.facades.dcps.entity import Entity
 from heliograph.facades.dcps.listeners import Listening
 from heliograph.facades.dcps.topic import channel_of
 from heliograph.model.event import Event, info_of
+from heliograph.model.instance_change import CHANGE, said_of
 from heliograph.qos.dds_policies import DataWriterQos
 from heliograph.qos.explanation import Endpoint, explain_endpoints
 from heliograph.qos.request_offered import incompatible, policies_of, share_partition
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from heliograph.channel.channel import Channel
+    from heliograph.channel.history.instances import InstanceStore
     from heliograph.channel.publish.supplier import Supplier
     from heliograph.facades.dcps.publisher import Publisher
     from heliograph.facades.dcps.statuses import (
@@ -39,12 +42,10 @@ if TYPE_CHECKING:
         StatusKind,
     )
     from heliograph.facades.dcps.topic import Topic
+    from heliograph.model.instance_change import Change, CoherentPart
 
 T = TypeVar("T", bound=Event)
 
-CHANGE: Final = "dcps"
-"""The header that says what an event of a topic is, where it is no plain sample: `dispose`, `unregister`, or
-`set/number/index/size` for a part of a coherent set."""
 MOST_TOGETHER: Final = 256
 """Samples that are sent though their latency budget is not used up."""
 NORMAL: Final = 3
@@ -94,6 +95,10 @@ class DataWriter(Entity[DataWriterQos], Generic[T]):
         self._channel: Channel[T] | None = None
         self._supplier: Supplier[T] | None = None
         self._priority: int | None = None
+        self._kept: InstanceStore | None = None
+        """Where its samples are kept, when they go with it."""
+        self._unread: deque[tuple[Any, ...]] = deque()
+        """Keys of its last samples, of which some readers' caches may not have them yet."""
         self._is_plain = False
         """Whether a sample needs nothing but to be pushed."""
         self._matched: dict[str, DiscoveredEndpoint] = {}
@@ -115,32 +120,26 @@ class DataWriter(Entity[DataWriterQos], Generic[T]):
         return self.peer.endpoint
 
     def _check_supported(self, qos: DataWriterQos) -> None:
-        limits = qos.resource_limits
-        if limits.max_samples is not None or limits.max_samples_per_instance is not None:
-            raise Unsupported(
-                self.name, "a writer keeps no samples of its own to limit; set max_samples at the readers"
-            )
+        outlives = qos.durability.kind in ("transient", "persistent")
         service = qos.durability_service
-        if qos.durability.kind in ("transient", "persistent") and (
-            service.cleanup_delay != 0
-            or any(
-                limit is not None
-                for limit in (service.max_samples, service.max_instances, service.max_samples_per_instance)
-            )
-        ):
+        limits = (service.max_samples, service.max_instances, service.max_samples_per_instance)
+        if qos.durability.kind == "persistent" and (service.cleanup_delay != 0 or limits != (None,) * 3):
             raise Unsupported(
-                self.name, "durability_service: only history and depth are honoured; leave the rest as it is"
-            )
-        if qos.durability.kind in ("transient", "persistent") and qos.lifespan.duration is not None:
-            raise Unsupported(
-                self.name, "a lifespan of samples that outlive their writer; use transient-local or volatile"
+                self.name,
+                "durability_service: a journal forgets by its own limits, hg.Limits(keep_seconds=...); "
+                "use transient for cleanup_delay and limits",
             )
         if qos.durability.kind == "persistent" and service.history == "keep-last" and service.depth != 1:
             raise Unsupported(
                 self.name, "durability_service: a journal keeps the last sample of an instance, or all"
             )
+        if outlives and self.is_enabled and qos.lifespan != self._qos.lifespan:
+            raise Unsupported(
+                self.name,
+                "the lifespan of samples that outlive their writer cannot change; create another writer",
+            )
         names = getattr(getattr(self.parent, "_qos", None), "partition", None)
-        if qos.durability.kind in ("transient", "persistent") and names is not None and names.names:
+        if outlives and names is not None and names.names:
             raise Unsupported(
                 self.name, "partitions of samples that outlive their writer; use transient-local or none"
             )
@@ -148,8 +147,10 @@ class DataWriter(Entity[DataWriterQos], Generic[T]):
     # The life of the entity
 
     def _enabled(self) -> None:
-        name, qos = channel_of(self.topic.name, self._qos, is_keyed=self.topic.is_keyed)
-        self._channel = self.domain.open_channel(name, self.topic.cls, qos)
+        asked = channel_of(self.topic.name, self._qos, is_keyed=self.topic.is_keyed)
+        self._channel = self.domain.open_channel(self.topic.cls, asked)
+        if asked.keeps is not None and self._qos.durability.kind == "transient-local":
+            self._kept = self._channel.keep_instances(asked.keeps)
         self._supplier = self._channel.supplier()
         self._asserted = self.domain.now()
         self._use_qos()
@@ -172,9 +173,15 @@ class DataWriter(Entity[DataWriterQos], Generic[T]):
             and lease is None
             and self._qos.deadline.period is None
             and self._qos.latency_budget.duration == 0
+            and not self._is_limited
         )
         if lease is not None:
             self.domain.keep_asserting(lease)
+
+    @property
+    def _is_limited(self) -> bool:
+        limits = self._qos.resource_limits
+        return limits.max_samples is not None or limits.max_samples_per_instance is not None
 
     def _peer(self) -> DiscoveredEndpoint:
         return DiscoveredEndpoint(
@@ -239,6 +246,11 @@ class DataWriter(Entity[DataWriterQos], Generic[T]):
                 self._push(registered.last, {CHANGE: "dispose"}, None)
         except HeliographError as error:
             self.domain.report(self.name, error)
+
+    @property
+    def last_sequence(self) -> int:
+        """Of what it has written."""
+        return 0 if self._supplier is None else self._supplier.last_pushed
 
     # Readers
 
@@ -314,12 +326,14 @@ class DataWriter(Entity[DataWriterQos], Generic[T]):
         if self.is_deleted or not self.is_enabled:
             self.check_enabled()
         registered = self._registered(data, handle)
-        if self.publisher.collecting and self.publisher.collects(self, data, source_timestamp):
+        if self.publisher.collecting and self.publisher.collects(self, "write", data, source_timestamp):
             return
         registered.last = data
         if self._is_plain and source_timestamp is None:
             self._push_plain(data)
             return
+        if self._is_limited:
+            self._wait_within_limits(self._key_of(data))
         if self._qos.latency_budget.duration == 0:
             self._push(data, None, source_timestamp)
         elif source_timestamp is None and self._may_wait():
@@ -336,13 +350,68 @@ class DataWriter(Entity[DataWriterQos], Generic[T]):
         except QueueFull:
             self._push(data, None, None)
 
-    def write_part(self, data: T, part: str, source_timestamp: int) -> None:
+    def write_part(self, data: T, change: Change, part: CoherentPart, source_timestamp: int) -> None:
         """A part of a coherent set; by the publisher."""
-        registered = self._registered(data, None)
         self.flush()
-        self._push(data, {CHANGE: part}, source_timestamp)
-        registered.last = data
-        self._written(registered)
+        self._push(data, {CHANGE: said_of(change, part)}, source_timestamp)
+        if change == "write":
+            registered = self._registered(data, None)
+            registered.last = data
+            self._written(registered)
+
+    # Its own resource limits
+
+    def _wait_within_limits(self, key: tuple[Any, ...]) -> None:
+        """Have room for one more sample: WriteTimeout when readers do not take what waits for them in time,
+        OutOfResources when it is what the writer keeps for late joiners that fills the limits."""
+        self._check_kept(key)
+        deadline: int | None = None
+        while (full := self._full_of_unread(key)) is not None:
+            if self._qos.reliability.kind != "reliable":
+                self._unread.popleft()
+                continue
+            limit = self._qos.reliability.max_blocking
+            if deadline is None:
+                deadline = self.domain.clock.monotonic_ns() + round(limit * 1e9)
+            if seconds_until(self.domain.clock, deadline) <= 0:
+                raise WriteTimeout(self.name, f"{full} samples are not at all readers for {limit} s")
+            self.domain.station.ports.tasks.sleep(0.001)
+        self._unread.append(key)
+
+    def _check_kept(self, key: tuple[Any, ...]) -> None:
+        kept, limits = self._kept, self._qos.resource_limits
+        if kept is None:
+            return
+        supplier = self._supplier.name  # type: ignore[union-attr]  # it is enabled
+        depth = self._qos.history.depth if self._qos.history.kind == "keep-last" else None
+        of_key = kept.samples_of(supplier, key)
+        most = limits.max_samples_per_instance
+        if most is not None and depth is None and of_key >= most:
+            raise OutOfResources(
+                self.name, f"keeps {most} samples of the instance, its max_samples_per_instance"
+            )
+        most = limits.max_samples
+        makes_room = depth is not None and of_key >= depth
+        if most is not None and not makes_room and kept.samples_of(supplier) >= most:
+            raise OutOfResources(
+                self.name, f"keeps {most} samples, its resource_limits.max_samples; unregister an instance"
+            )
+
+    def _full_of_unread(self, key: tuple[Any, ...]) -> int | None:
+        """How many samples, in all or of an instance, fill a limit; None when there is room.
+
+        What the channel says waits for a consumer is what was written last.
+        """
+        limits, unread = self._qos.resource_limits, self._unread
+        self.flush()
+        assert self._channel is not None
+        waiting = max((one.pending for one in self._channel.stats().consumers.values()), default=0)
+        while len(unread) > waiting:
+            unread.popleft()
+        if limits.max_samples is not None and len(unread) >= limits.max_samples:
+            return len(unread)
+        of_key, most = unread.count(key), limits.max_samples_per_instance
+        return of_key if most is not None and of_key >= most else None
 
     # Batches within the latency budget
 
@@ -475,8 +544,13 @@ class DataWriter(Entity[DataWriterQos], Generic[T]):
         self.check_enabled()
         registered = self._registered(data, handle)
         registered.deadline = None
-        self.flush()
-        self._push(registered.last, {CHANGE: "dispose"}, None)
+        self._change(registered, "dispose")
+
+    def _change(self, registered: _Registered, change: Change) -> None:
+        """Tell of an instance's state, now or with the coherent set that is collected."""
+        if not self.publisher.collects(self, change, registered.last, None):
+            self.flush()
+            self._push(registered.last, {CHANGE: change}, None)
 
     def unregister_instance(self, data: T, handle: int | None = None) -> None:
         """Say that it writes an instance no more; disposes of it as well, unless its QoS says otherwise."""
@@ -484,11 +558,8 @@ class DataWriter(Entity[DataWriterQos], Generic[T]):
         registered = self._instances.get(key := self._key_of(data))
         if registered is None or handle not in (None, registered.handle):
             raise PreconditionNotMet(self.name, "the instance was not registered")
-        self.flush()
-        if self._qos.writer_data_lifecycle.autodispose:
-            self._push(registered.last, {CHANGE: "dispose"}, None)
         del self._instances[key]
-        self._push(registered.last, {CHANGE: "unregister"}, None)
+        self._change(registered, "over" if self._qos.writer_data_lifecycle.autodispose else "unregister")
 
     # Liveliness, deadlines, acknowledgements
 

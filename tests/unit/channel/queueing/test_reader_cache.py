@@ -14,10 +14,10 @@ from heliograph.channel.queueing.reader_cache import (
     NIL,
     Arrival,
     CacheLimits,
-    CoherentPart,
     ReaderCache,
     SampleSelection,
 )
+from heliograph.model.instance_change import CoherentPart
 from tests.support import examples
 
 
