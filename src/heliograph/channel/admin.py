@@ -21,8 +21,9 @@ one. `change` gives an admin another filter, for all that were opened with it, f
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, Never, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Never, TypedDict, TypeVar, Unpack, overload
 
+from heliograph.channel.publish.host import OF_SUPPLIER, OF_SUPPLIER_ADMIN
 from heliograph.channel.publish.supplier import Receipt, Supplier
 from heliograph.channel.receive.subscription_factory import DECORATES, decorator
 from heliograph.channel.selection import Wanted, classes_of, conditions_for, conjoined, parsed
@@ -141,10 +142,6 @@ class FilterPoint:
 def _no_header() -> Never:
     """Of what a filter has stopped."""
     raise NotPossible("this push", "was stopped by a filter of its supplier, so it has no header")
-
-
-OF_SUPPLIER: Final = "supplier filter"
-OF_SUPPLIER_ADMIN: Final = "supplier admin filter"
 
 
 def points_of(

@@ -16,6 +16,7 @@ from weakref import WeakSet
 
 from heliograph.channel.ack_protocol import Acking, split
 from heliograph.channel.admin import FilteredConsumers, FilteredSuppliers, guard, points_of
+from heliograph.channel.filtered_channel import FilteredChannel
 from heliograph.channel.history.memory import meets
 from heliograph.channel.history.partitions import Journalled
 from heliograph.channel.history.positions import check_without_history
@@ -39,7 +40,6 @@ from heliograph.channel.request_reply import ANSWER_TIMEOUT, Requests
 from heliograph.channel.resync.offer import StateOffer
 from heliograph.channel.resync.subscription import STATE_TIMEOUT, fetch_state, open_healing, resync_options
 from heliograph.channel.selection import (
-    FilteredChannel,
     ReceiverOptions,
     Selection,
     Wanted,

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from heliograph.channel.channel import Channel
+    from heliograph.channel.filtered_channel import FilteredChannel
     from heliograph.channel.ledger import ChannelStats
     from heliograph.channel.receive.consumer import Consumer
-    from heliograph.channel.selection import FilteredChannel
     from heliograph.filters.derivation import Derivation
     from heliograph.model.formats import Format
 

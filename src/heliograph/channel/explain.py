@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from heliograph.channel.admin import OF_SUPPLIER, OF_SUPPLIER_ADMIN
+from heliograph.channel.publish.host import OF_SUPPLIER, OF_SUPPLIER_ADMIN
 from heliograph.channel.receive.subscription import InlineSubscription, Receiver
 from heliograph.channel.routing.conditions import AnyCondition, for_source
 from heliograph.codec import decoder, encoder

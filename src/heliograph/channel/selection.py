@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from heliograph.channel.channel import Channel
     from heliograph.configuration import Filters
     from heliograph.model.event import Header
     from heliograph.qos.dispatch_order import Order, OrderName
@@ -63,29 +62,6 @@ class OffsetRange(msgspec.Struct, frozen=True):
     """The offset at which it ends, per partition, and it wants no other partition; None: it does not end."""
     later: Begin | None = None
     """Finds where it begins in partitions that are met later; None: it wants none of those."""
-
-
-class FilteredChannel(msgspec.Struct, frozen=True, eq=False):
-    """Events of a channel that a filter lets through; made by `channel.where(...)`."""
-
-    channel: Channel[Any]
-    options: ReceiverOptions
-
-    def as_stream(self) -> FilteredChannel:
-        return self
-
-    def __str__(self) -> str:
-        said = (
-            f"{name}={_in_order(value)!r}"
-            for name, value in sorted(self.options.items())
-            if value is not None
-        )
-        return f"{self.channel.name}({', '.join(said)})"
-
-
-def _in_order(value: Any) -> Any:
-    """Without the order of a set, which differs from process to process."""
-    return sorted(value, key=repr) if isinstance(value, set | frozenset) else value
 
 
 class Selection(msgspec.Struct, frozen=True):

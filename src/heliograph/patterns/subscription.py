@@ -40,10 +40,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator
 
     from heliograph.channel.context import ChannelContext
+    from heliograph.channel.filtered_channel import FilteredChannel
     from heliograph.channel.ledger import QueueCounts
     from heliograph.channel.publish.supplier import Receipt
     from heliograph.channel.receive.subscription import Receiver
-    from heliograph.channel.selection import FilteredChannel, ReceiverOptions
+    from heliograph.channel.selection import ReceiverOptions
     from heliograph.configuration import Bounds
     from heliograph.model.event import Header
     from heliograph.patterns.machine import Match

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from heliograph.qos.policies import QoS
     from heliograph.runtime.ports import Lock, Ports
     from heliograph.runtime.timers import Timers
+
+
+OF_SUPPLIER: Final = "supplier filter"
+"""The point of a supplier's own filter."""
+OF_SUPPLIER_ADMIN: Final = "supplier admin filter"
+"""The point of the filter that many suppliers share."""
 
 
 class LetsThrough(Protocol):
