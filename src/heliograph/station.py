@@ -217,6 +217,7 @@ class Station:
                 store=published,
                 standby=standby,
             )
+            self._keeping.admission_of = lambda name: self._own_manager().admission(name)
         self._pools = Pools(
             self.ports.clock,
             self.ports.tasks,
@@ -618,7 +619,8 @@ class Station:
                     self.channel,
                     self._channels.get,
                     self._check_usable,
-                    self._keeping.note_suspension,
+                    note_suspension=self._keeping.note_suspension,
+                    note_members_only=self._keeping.note_members_only,
                 )
                 self._manager = manager
                 for channel in self.channels():

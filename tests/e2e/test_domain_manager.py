@@ -74,7 +74,7 @@ def test_all_is_done_from_processes_that_keep_nothing_and_access_is_enforced(tmp
         tell(bert, "consume")
         assert wait_until(lambda: sum(line.startswith("got") for line in bert.said) == 5)
         assert "only consumes here" in tell(bert, "push 1", "refused")  # at its own door
-        assert "is no member" in tell(bert, "plain", "refused")  # and at the keeper's
+        assert "is of no member" in tell(bert, "plain", "refused")  # and at the keeper's
         assert "NotOwner" in tell(bert, "suspend", "refused")
         tell(anna, "suspend")
         assert "Suspended" in tell(anna, "push 1", "refused")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import heliograph as hg
 from heliograph.errors import ChannelError
+from heliograph.manager import manager as managers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -115,6 +116,7 @@ class Player:
 
 def play(folder: str, log: str, seed: str, first: str) -> None:
     with hg.Station(folder, on_error=lambda *_: None) as station:
+        managers.COMPACT_RECORDS = 12  # type: ignore[misc]  # so that kills come in the midst of compactions
         player = Player(station.manager, log, int(seed), int(first))
         player.begin()
         print("playing", flush=True)

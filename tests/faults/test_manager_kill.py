@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KILLS = 4
+COMPACTED = 1
+"""The life after which the log is compacted; the programs do so themselves, as far as they live."""
 ENOUGH = 60
 """Things that were asked for before the first kill."""
 LONGEST = 0.2
@@ -119,5 +121,9 @@ def test_exactly_those_are_members_who_were_told_so_and_they_get_what_they_lack(
                 book.enter(what)
         # Of its end no more may be there than that it was done.
         check(book, folder, under_way.removesuffix(" done"))
+        if life == COMPACTED:
+            with hg.Station(folder) as station:
+                station.manager.compact()  # from here on the log begins with that
+                assert shown(station.manager.channels()) == book.model.shown()
     assert book.done >= ENOUGH // 2
     assert book.pushed

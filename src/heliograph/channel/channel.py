@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from heliograph.channel.admin import Published
+    from heliograph.channel.admission import Admission
     from heliograph.channel.context import ChannelContext
     from heliograph.channel.derived_channel import DerivedChannel, Derives
     from heliograph.channel.explain import EventExplanation, GeneratedCode, Why
@@ -102,8 +103,6 @@ class ConsumerOptions(ReceiverOptions, Acking, total=False):
 class Channel(Generic[T]):
     """Opened with `station.channel(name, *event_types)`."""
 
-    admits: Callable[[str | None, str | None], None] | None = None
-    """Refuses suppliers (the first) and groups (the second) of linked stations; None: all are admitted."""
     discovered = False
     """Whether it is open only because other stations have it and a pattern of names fits it."""
     holds_dead_letters = False
@@ -392,6 +391,8 @@ class Channel(Generic[T]):
         wanted = self.select(where=where).conditions
         if self.access == "supply":
             raise not_allowed(self.name, self.access)
+        if self.admission is not None:
+            self.admission.check_group(None)
         found = fetch_state(self, self._services, timeout)
         return [item[0] for item in found if meets(wanted, item)]  # type: ignore[misc]  # of its types
 
@@ -455,6 +456,8 @@ class Channel(Generic[T]):
         pushed it; its sequence goes on from there, and pushes of an earlier holder raise SupplierFenced.
         """
         check_name(self.name, "name", name)
+        if name is not None and self.admission is not None:
+            self.admission.check_supplier(name)  # before it is leased
         points = points_of(self, published, self._filters.suppliers)
         full_name = name or self._services.new_supplier_name()
         with self._opening:
@@ -768,6 +771,44 @@ class Channel(Generic[T]):
             self._services.changed(self)  # linked stations refuse what is pushed there
 
     @property
+    def admission(self) -> Admission | None:
+        """Who may push and consume, where that is for members only."""
+        return self._members.admission
+
+    def admit(self, admission: Callable[[], Admission | None], source: str = "") -> None:
+        """Let only these push and consume from now on, or everybody.
+
+        Args:
+            admission: asked for while the channel is held still.
+            source: as in `suspend`.
+        """
+        if self._members.admit(admission, source):
+            if not source:
+                self._services.changed(self)  # linked stations refuse at their own doors
+            self._report_unadmitted()
+
+    def _report_unadmitted(self) -> None:
+        """Tell of receivers that were there before it was known that they may not: they get nothing more."""
+        admission = self.admission
+        if admission is None:
+            return
+        own = {f"group {group}" for group in admission.groups}
+        for receiver in self.neighbours.local_receivers():
+            if receiver.name not in own:
+                reason = NotPossible(
+                    self.name, f"{receiver.name!r} gets nothing more: it is for members only"
+                )
+                self._services.on_error(receiver.name, None, reason)
+
+    def managers_supplier(self, name: str) -> Supplier[T]:
+        """A supplier for the manager of the channel, which has looked at who may push itself."""
+        with self._opening:
+            supplier = self._new_supplier(name, named=False)
+            supplier.is_managers = True
+            self.add_supplier(supplier)
+        return supplier
+
+    @property
     def suspended(self) -> Callable[[], Exception] | None:
         """Makes the error that every push raises; None when pushes are taken in."""
         return self._members.suspended
@@ -1067,7 +1108,9 @@ class Channel(Generic[T]):
             self._services.fetch_kept(self, queue.late)
 
     def _placed(self, selection: Selection, start: Point, until: Point) -> Selection:
-        """Where in the history a receiver begins and ends."""
+        """Where in the history a receiver begins and ends; NotPossible when it may not receive."""
+        if self.admission is not None:
+            self.admission.check_group(selection.group)
         if self._journal is not None:
             return self._journal.place(selection, start, until)
         check_without_history(self.name, start, until)

@@ -18,6 +18,7 @@ from heliograph.runtime.timeouts import check_timeout
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from heliograph.channel.admission import Admission
     from heliograph.channel.channel import Channel
     from heliograph.channel.history.feed import JournalQueue
     from heliograph.channel.history.partitions import Journalled
@@ -176,6 +177,11 @@ class LinkPort(Generic[T]):
             again = queue.put_back(choose)
             self._channel.count_matched(again)
         return again
+
+    @property
+    def own_admission(self) -> Admission | None:
+        """Who may push and consume, as the manager of this station says."""
+        return self._members.admission_by("")
 
     def local_receivers(self) -> tuple[Receiver, ...]:
         """All but the gateways."""

@@ -23,7 +23,7 @@ from heliograph.channel.routing.conditions import AnyCondition, ReceiverConditio
 from heliograph.channel.routing.filter_index import MERGED, FilterIndex
 from heliograph.channel.routing.forwarding import ELSEWHERE, Forwarding
 from heliograph.channel.routing.groups import Group
-from heliograph.channel.selection import Selection, check_coalescing, check_names, conditions_for
+from heliograph.channel.selection import Selection, check_coalescing, check_names, conditions_for, made_of
 from heliograph.errors import Closed, ExpressionError, NotPossible
 from heliograph.model.event import Event
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
+    from heliograph.channel.admission import Admission
     from heliograph.channel.history.feed import Feed
     from heliograph.channel.inline_counters import Accounts
     from heliograph.channel.publish.entry import Source
@@ -91,6 +92,8 @@ class Registry(Generic[T]):
         """Why nothing may be pushed here: another station keeps the channel otherwise."""
         self._suspensions: dict[str, Callable[[], Exception]] = {}
         """By whoever says so: this station's manager, or that of the station that keeps a partition."""
+        self._admissions: dict[str, Admission] = {}
+        """Likewise: who may push and consume, where not everybody may."""
         self._channel = channel
         self._qos = qos
         self._accounts = accounts
@@ -167,8 +170,8 @@ class Registry(Generic[T]):
             self.suppliers.append(supplier)
             if self.refuses is not None:
                 self.refuse(self.refuses)
-            elif self.suspended is not None:
-                supplier.retire(self.suspended)
+            elif (reason := self._barred(supplier)) is not None:
+                supplier.retire(reason)
 
     # While still:
 
@@ -229,8 +232,18 @@ class Registry(Generic[T]):
         self.changed.notify_all()
 
     def add_types(self, types: tuple[type[T], ...]) -> bool:
-        """Carry further event types; whether any was new."""
+        """Carry further event types; whether any was new.
+
+        A program's own class takes the place of one that was made of the same format for others.
+        """
         new = tuple(cls for cls in types if cls not in self.types)
+        own = {cls: made for cls in new if (made := made_of(cls, self.types))}
+        if own:
+            self._replace_made(own)
+            new = tuple(cls for cls in new if cls not in own)
+            if not new:
+                self.rebuild()
+                return True
         check_names(self._channel, (*self.types, *new))
         met: dict[Receiver, Mapping[type[Event], ReceiverCondition | AnyCondition]] = {}
         for receiver in self.receivers.values():
@@ -252,6 +265,22 @@ class Registry(Generic[T]):
         self.rebuild()
         return bool(new)
 
+    def _replace_made(self, own: Mapping[type[T], tuple[type[Event], ...]]) -> None:
+        """Have classes take the place of made ones. A condition holds for both: they have the same fields."""
+        gone = {made for versions in own.values() for made in versions}
+        self.types = (*(cls for cls in self.types if cls not in gone), *own)
+        for receiver in self.receivers.values():
+            conditions = receiver.selection.conditions
+            for cls, versions in own.items():
+                found = [conditions.pop(made) for made in versions if made in conditions]
+                if found:
+                    conditions[cls] = found[0]
+            if isinstance(receiver, QueuedReceiver):
+                receiver.queue.carry(conditions)
+                if receiver.queue in self._crowd:
+                    self._crowd.remove(receiver.queue)
+                    self._add_to_crowd(receiver)
+
     def rebuild(self) -> None:
         """Make the routes for the receivers of this moment and give them to all suppliers."""
         self._accounts.retire_tallies(self.receivers)
@@ -272,7 +301,7 @@ class Registry(Generic[T]):
         for supplier in self.suppliers:
             if not supplier.origin.is_here:
                 supplier.use(arriving[supplier.origin])
-            elif self.refuses is None and not self._suspensions:
+            elif self.refuses is None and self._barred(supplier) is None:
                 supplier.use(self._routes_of(supplier))
 
     def _arriving(
@@ -311,12 +340,47 @@ class Registry(Generic[T]):
                 self._suspensions.pop(source, None)
             else:
                 self._suspensions[source] = said
-            error = self.suspended
-            for supplier in self.suppliers if self.refuses is None and not self.closed else ():
-                if supplier.origin.is_here and error is not None:
-                    supplier.retire(error)
-                elif supplier.origin.is_here:
-                    supplier.readmit(self._routes_of(supplier))
+            self._bar()
+
+    @property
+    def admission(self) -> Admission | None:
+        """Who may push and consume; None: everybody."""
+        return next(iter(self._admissions.values()), None)
+
+    def admission_by(self, source: str) -> Admission | None:
+        """What one of those who may say so has said."""
+        return self._admissions.get(source)
+
+    def admit(self, admission: Callable[[], Admission | None], source: str = "") -> bool:
+        """Let only these push and consume from now on; whether that is news. Asked for while still, too."""
+        with self.still():
+            before, said = self._admissions.get(source), admission()
+            if said == before:
+                return False
+            if said is None:
+                del self._admissions[source]
+            else:
+                self._admissions[source] = said
+            self._bar()
+        return True
+
+    def _bar(self) -> None:
+        """Have suppliers of this station push that may, and no other. While still."""
+        for supplier in self.suppliers if self.refuses is None and not self.closed else ():
+            if supplier.origin.is_here and (reason := self._barred(supplier)) is not None:
+                supplier.retire(reason)
+            elif supplier.origin.is_here:
+                supplier.readmit(self._routes_of(supplier))
+
+    def _barred(self, supplier: Source) -> Callable[[], Exception] | None:
+        """Makes the error of each push of a supplier that may not push now; None when it may."""
+        if self._suspensions:
+            return self.suspended
+        admission = self.admission
+        if admission is None or not supplier.names_itself or supplier.is_managers:
+            return None
+        reason = admission.why_not_supplier(supplier.name)
+        return None if reason is None else lambda: reason
 
     def _routes_of(self, supplier: Source) -> Mapping[type, Route]:
         """Without those who listen to other suppliers: no filter of theirs is in its way."""

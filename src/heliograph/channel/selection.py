@@ -225,6 +225,18 @@ def check_names(channel: str, types: Iterable[type[Event]]) -> None:
             )
 
 
+def made_of(cls: type[Event], types: Iterable[type[Event]]) -> tuple[type[Event], ...]:
+    """The classes of its name that were made of formats, that of its own first; none if that is not there."""
+    from heliograph.codec.dynamic.classes import is_made  # noqa: PLC0415 - as below
+
+    info = info_of(cls)
+    if is_made(cls):
+        return ()
+    found = [one for one in types if info_of(one).name == info.name and is_made(one)]
+    found.sort(key=lambda one: info_of(one).format.id != info.format.id)
+    return tuple(found) if found and info_of(found[0]).format.id == info.format.id else ()
+
+
 def _are_versions(one: type[Event], other: type[Event]) -> bool:
     from heliograph.codec.dynamic.classes import is_made  # noqa: PLC0415 - most channels have one class of a name
 

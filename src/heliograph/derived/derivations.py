@@ -304,6 +304,8 @@ def name_of(derivation: Derivation) -> str:
 
 
 def _check_derivable(original: Channel[Any]) -> None:
+    if original.admission is not None:
+        original.admission.check_group(None)  # what is derived would be open to everybody
     if original.derives is not None:
         raise NotPossible(original.name, "is derived itself: derive from the original, with both in one")
     if original.monitor is not None:

@@ -19,12 +19,20 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from heliograph.errors import AdoptionTimeout, BatchRefused, FileExists, FileLocked, FolderInUse, NoHistory
+from heliograph.errors import (
+    AdoptionTimeout,
+    BatchRefused,
+    FileExists,
+    FileLocked,
+    FolderInUse,
+    NoHistory,
+)
 from heliograph.journal.consumers.cursors import CursorStore
 from heliograph.journal.folders import make_folder
 from heliograph.journal.format.channel_config import (
     ChannelConfig,
     keep_charter,
+    keep_members_only,
     keep_suspension,
     read_charter,
 )
@@ -43,6 +51,7 @@ from heliograph.model.formats import FormatRegistry
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from heliograph.channel.admission import Admission
     from heliograph.channel.history.store import OnDurable
     from heliograph.journal.inbox.staging import StagedBatch
     from heliograph.journal.maintenance.retention import ConsumerPosition
@@ -127,6 +136,8 @@ class Keeping:
         """Of channels that are being opened: who has suspended them."""
         self._unclaimed: dict[str, OpenPartition] = {}
         """Partitions that are open for batches from outside only."""
+        self.admission_of: Callable[[str], Admission | None] | None = None
+        """Who may push into a channel that is for members only, as the station's manager says."""
         self._stopping = False
         self._bell = ports.tasks.signal("inbox")
         self._watcher: Task | None = None
@@ -222,6 +233,11 @@ class Keeping:
         with self._charters:
             keep_suspension(self._disk, channel, owner, anew=anew)
 
+    def note_members_only(self, channel: str, *, members_only: bool) -> None:
+        """See `charter.keep_members_only`."""
+        with self._charters:
+            keep_members_only(self._disk, channel, members_only=members_only)
+
     def has(self, channel: str) -> bool:
         """Whether this folder keeps a history of that channel."""
         return self._disk.exists(f"{CHANNELS}/{escaped(channel)}/{self.partition}")
@@ -270,6 +286,7 @@ class Keeping:
                 batch.number,
                 f"{channel!r} is suspended: write it again when its owner {owner!r} has restarted it",
             )
+        self._check_writer(batch)
         with self._opening:
             store = self._stores.get(channel)
             if store is not None and not store.closed:
@@ -279,6 +296,22 @@ class Keeping:
                     raise NoHistory(str(getattr(self._disk, "folder", "data")), channel)
                 self._unclaimed[channel] = self._unclaimed_partition(channel)
             return self._unclaimed[channel]
+
+    def _check_writer(self, batch: StagedBatch) -> None:
+        """BatchRefused for a writer that is no member, where only members push."""
+        if not read_charter(self._disk, batch.channel).members_only:
+            return
+        if self.admission_of is None:
+            raise BatchRefused(
+                batch.writer,
+                batch.number,
+                f"{batch.channel!r} is for members only, and nobody here knows them: run `helio station` on "
+                "the folder, and write the batch again",
+            )
+        admission = self.admission_of(batch.channel)
+        reason = None if admission is None else admission.why_not_supplier(batch.writer)
+        if reason is not None:
+            raise BatchRefused(batch.writer, batch.number, str(reason))
 
     def _unclaimed_partition(self, channel: str) -> OpenPartition:
         formats = FormatRegistry()

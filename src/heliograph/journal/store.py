@@ -542,6 +542,10 @@ class JournalStore:
         cursors = self._known_cursors()
         return tuple(cursors.state(name) for name in cursors.names())
 
+    def seal(self) -> None:
+        """Seal all that there is, and go on in a new file: what follows stays when that is purged."""
+        self._writer.seal()
+
     def purge(self, below: int) -> int:
         """Drop what is below an offset, by whole files, whoever lacks it; the earliest that is left."""
         self._writer.purge(min(below, self.watermark))

@@ -15,6 +15,6 @@ from __future__ import annotations
 
 from heliograph.manager.manager import Manager
 from heliograph.manager.member import Member
-from heliograph.manager.roster import Activity, Managed, Membership
+from heliograph.manager.roster import Activity, EventRecord, Managed, Membership
 
-__all__ = ["Activity", "Managed", "Manager", "Member", "Membership"]
+__all__ = ["Activity", "EventRecord", "Managed", "Manager", "Member", "Membership"]

@@ -216,7 +216,10 @@ class DomainManager:
             "where": membership.where,
             "start": {found.partition: membership.begins},
         }
-        end = opening(self._open(member.channel), place)
+        channel = self._open(member.channel)
+        # What the manager has just said may not have reached this station's channel yet.
+        channel.admit(lambda: found.managed.admission, found.partition)
+        end = opening(channel, place)
         with self._lock:
             self._ends.setdefault((member.channel, member.user), WeakSet()).add(end)
         return end

@@ -10,6 +10,12 @@ only when that is synced does what the record says. Opened on a folder that has 
 and has channels, owners, suspensions and members as they were. So it does again after a call that was cut
 off, by Ctrl-C for one, while its record was under way.
 
+The log is compacted by itself, in steps any of which may be the last before a crash:
+
+1. what there is is sealed, so that it is in files of its own;
+2. one record with the whole roster is synced: from now on the records before it say nothing that it does not;
+3. the files of before are dropped, whole. Where that did not come about, the next compaction drops them.
+
 Lock order: that of destroying, the manager's, then the station's and those of channels. Whoever opens a
 channel under the station's lock asks for its suspension without the manager's.
 """
@@ -20,9 +26,11 @@ import logging
 import re
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 from weakref import WeakSet
 
+from heliograph.channel.history.memory import meets
 from heliograph.channel.names import check_channel, pattern_regex
 from heliograph.channel.selection import check_name
 from heliograph.delivery.records import RESERVED
@@ -45,7 +53,7 @@ from heliograph.journal.names import ACTIVITY, GROUP_PLACE
 from heliograph.journal.store import READ_ROWS, JournalStore
 from heliograph.manager.fence import ManagerFence
 from heliograph.manager.member import Member, insist_on_access
-from heliograph.manager.roster import Activity, Roster
+from heliograph.manager.roster import Activity, EventRecord, Roster
 from heliograph.model.event import Event
 from heliograph.qos.policies import QoS
 from heliograph.runtime.option_names import names_options
@@ -53,6 +61,7 @@ from heliograph.runtime.option_names import names_options
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
+    from heliograph.channel.admission import Admission
     from heliograph.channel.channel import Channel
     from heliograph.channel.registry import Access
     from heliograph.manager.roster import Managed, Membership
@@ -62,8 +71,13 @@ log = logging.getLogger(__name__)
 
 MAX_ABOUT: Final = 1_000
 """Characters of a channel's description, and of a name with its value among its attributes."""
+COMPACT_RECORDS: Final = 1_000
+"""Records after which the log is compacted, or twice as many as there are members, if that is more."""
 MAX_ATTRIBUTES: Final = 64
 """Attributes of a channel."""
+
+WITH_STATE: Final = frozenset({"left", "suspended", "transferred", "destroyed"})
+"""Kinds of records that say how far members had acknowledged."""
 
 T = TypeVar("T", bound=Event)
 E = TypeVar("E")
@@ -81,6 +95,12 @@ class NoteSuspension(Protocol):
     def __call__(self, channel: str, owner: str | None, *, anew: bool) -> None: ...
 
 
+class NoteMembersOnly(Protocol):
+    """`Keeping.note_members_only`."""
+
+    def __call__(self, channel: str, *, members_only: bool) -> None: ...
+
+
 class Manager:
     """See the module; made by `station.manager`.
 
@@ -90,6 +110,7 @@ class Manager:
         opened: the channel of that name, if it is open.
         check_usable: raises when the station is closed, or is another process's.
         note_suspension: has it known where batches from outside are taken in.
+        note_members_only: likewise.
     """
 
     def __init__(
@@ -98,10 +119,13 @@ class Manager:
         open_channel: OpenChannel,
         opened: Callable[[str], Channel[Any] | None],
         check_usable: Callable[[], None],
+        *,
         note_suspension: NoteSuspension,
+        note_members_only: NoteMembersOnly,
     ) -> None:
         self._ports = ports
         self._write_note = note_suspension
+        self._note_members_only = note_members_only
         self._check_usable = check_usable
         self._open_channel = open_channel
         self._opened = opened
@@ -126,6 +150,8 @@ class Manager:
         """What members have open, by the number of their membership."""
         self._leases: dict[int, int] = {}
         """Until when members with a lease are there, by the number of their membership."""
+        self._is_compacting = False
+        self._transfers = count(self._ports.clock.time_ns())
         self._unnoted: set[str] = set()
         """Channels beside which something else may be noted than the log says."""
         for managed in self._roster.channels():
@@ -381,15 +407,79 @@ class Manager:
         if not items or items[0][1].offset != offset:
             raise NotPossible(source, f"has no event at offset {offset}")
         event, header, _ = items[0]
-        target.push(
-            event,
-            id=f"transfer:{header.id}",
-            priority=header.priority,
-            source_ts=header.source_ts,
-            correlation_id=header.correlation_id,
-            headers={"transferred.from": source, "transferred.by": by},
-        )
+        with target.managers_supplier(f"{self.partition}-transfer-{next(self._transfers)}") as supplier:
+            supplier.push(
+                event,
+                id=f"transfer:{header.id}",
+                priority=header.priority,
+                source_ts=header.source_ts,
+                correlation_id=header.correlation_id,
+                headers={"transferred.from": source, "transferred.by": by},
+            )
         return True
+
+    @names_options
+    def event_records(self, name: str, *, start: int = 0, most: int = 1_000) -> list[EventRecord]:
+        """Events of a channel's history here, each with who of those it is for has acknowledged it.
+
+        Args:
+            name: of the channel.
+            start: the first offset to look at.
+            most: so many at most.
+        """
+        with self._working():
+            managed = self._roster.find(name)
+            channel: Channel[Any] = self._open(name)
+        store = _store_of(channel)
+        items, _ = store.read(max(start, store.earliest, managed.begins), most)
+        members = [
+            (one.user, one.begins, channel.select(where=one.where).conditions, *_settled(store, one))
+            for one in managed.members.values()
+            if one.consumes
+        ]
+        found = []
+        for event, header, _ in items:
+            offset = header.offset or 0
+            state = {
+                user: offset < low or offset in acks
+                for user, begins, conditions, low, acks in members
+                if offset >= begins and meets(conditions, (event, header, 0))
+            }
+            at_ns = header.append_ts or 0
+            found.append(EventRecord(header.supplier, name, event, state, at_ns, offset))
+        return found
+
+    def compact(self) -> int:
+        """Compact the log of activity, now; the offset at which it begins then. See the module."""
+        store = _store_of(self._activity)
+        store.seal()  # most of it, while others go on
+        with self._working():
+            store.seal()
+            record = self._roster.compacting(self._now(), self._may_have_cursor)
+            self._keep(record)
+            self._compacted = store.watermark - 1
+        return store.purge(self._compacted)
+
+    def _may_have_cursor(self, name: str, group: str) -> bool:
+        channel = self._opened(name)
+        return channel is None or GROUP_PLACE + group in _store_of(channel).consumers()
+
+    def _compact_if_due(self) -> None:
+        """Under the lock: have the log compacted soon, once it is long for what it says."""
+        records = _store_of(self._activity).watermark - self._compacted
+        members = sum(len(managed.members) for managed in self._roster.channels())
+        if self._is_compacting or records <= max(COMPACT_RECORDS, 2 * members):
+            return
+        self._is_compacting = True
+        self._ports.tasks.spawn_soon("log of activity", self._compact_now)
+
+    def _compact_now(self) -> None:
+        try:
+            self.compact()
+        except HeliographError as error:
+            log.warning("the log of activity is not compacted yet: %s", error)
+        finally:
+            self._is_compacting = False
 
     # What the owner may ask for
 
@@ -483,7 +573,7 @@ class Manager:
             self._note_suspension(channel.name)  # its record is lost, and no owner could restart it
         if managed is not None or channel.suspended_by("") is not None:
             channel.suspend(partial(self._reason, channel.name))
-        channel.admits = partial(self._admit, channel.name) if managed and managed.members_only else None
+        channel.admit(partial(self.admission, channel.name))
         if isinstance(channel.store, JournalStore):
             members = () if managed is None else managed.members.values()
             _mend_places(channel.store, members, self._roster.groups_left(channel.name))
@@ -526,26 +616,16 @@ class Manager:
                 raise
             self._types.pop(name, None)
             self._note_suspension(name)
+            with suppress(
+                HeliographError
+            ):  # what is noted beside a channel that is gone holds up batches only
+                self._note_members_only(name, members_only=False)
         return managed, channel
 
-    def _admit(self, name: str, supplier: str | None, group: str | None) -> None:
-        """Refuse a linked station that pushes or consumes and is no member with that access."""
+    def admission(self, name: str) -> Admission | None:
+        """Who may push and consume in a channel; None: everybody."""
         managed = self._roster.get(name)
-        if managed is None or not managed.members_only:
-            return
-        if supplier is not None:
-            member = managed.members.get(supplier)
-            if member is None or not member.supplies:
-                why = "is no member" if member is None else "only consumes here"
-                raise NotPossible(
-                    name,
-                    f"{supplier!r} {why}: join with access='supply' or 'both', and push by member.supplier()",
-                )
-        elif not any(one.group == group and one.consumes for one in managed.members.values()):
-            raise NotPossible(
-                name,
-                f"{group or 'who is no group'!r} is of no member: join, and consume by member.consumer()",
-            )
+        return None if managed is None else managed.admission
 
     def _known(self) -> Roster:
         """For readers: without the lock, but after a call that was cut off."""
@@ -557,7 +637,15 @@ class Manager:
 
     def _folded(self) -> Roster:
         store = _store_of(self._activity)
-        return Roster(_records(store), used=store.watermark)
+        self._compacted = store.earliest
+        """The offset of the last compaction, or of the beginning."""
+        return Roster(self._noted(_records(store)), used=store.watermark)
+
+    def _noted(self, log: Iterator[tuple[int, Activity]]) -> Iterator[Activity]:
+        for offset, record in log:
+            if record.kind == "compacted":
+                self._compacted = offset
+            yield record
 
     def _settle(self, unlocked: ExitStack) -> None:
         """Find out what became of a record that was cut off, and do what it says. Under the lock, but for
@@ -608,6 +696,8 @@ class Manager:
             name, owner, self._now(), access=access, types=channel.type_names, begins=begins
         )
         record.lease = lease
+        # Before it is recorded: what is recorded holds for batches from outside from then on.
+        self._note_members_only(name, members_only=about["members_only"])
         for field, value in about.items():
             setattr(record, field, value)
         self._keep(record)
@@ -619,13 +709,32 @@ class Manager:
         self._fence.check()
         record.term = self.term
         try:
+            if record.kind in WITH_STATE:
+                record.event_state = self._event_state(record)
             self._activity.push(record)
             self._roster.apply(record)
+            self._admit(record.channel)
         except HeliographError:
             raise  # the writer's own word: it is not in the log
         except BaseException:
             self._unsettled = True
             raise
+        self._compact_if_due()
+
+    def _event_state(self, record: Activity) -> dict[str, int] | None:
+        """How far each consuming member has acknowledged, for a record that ends something."""
+        managed, channel = self._roster.get(record.channel), self._opened(record.channel)
+        if managed is None or channel is None:
+            return None
+        users = [record.user] if record.kind == "left" else sorted(managed.members)
+        found = (managed.members[user] for user in users)
+        return {one.user: _settled(_store_of(channel), one)[0] for one in found if one.consumes}
+
+    def _admit(self, name: str) -> None:
+        """Have the doors of a channel know of a member that has joined or left."""
+        channel = self._opened(name)
+        if channel is not None:
+            channel.admit(partial(self.admission, name))
 
     def _open(self, name: str, *types: type[T]) -> Channel[T]:
         if not types and self._opened(name) is None:
@@ -768,12 +877,19 @@ def _kept(store: JournalStore, start: int, end: int) -> Iterator[Any]:
         yield from items
 
 
-def _records(store: JournalStore) -> Iterator[Activity]:
-    """The log, without what a repair has accepted as lost.
+def _settled(store: JournalStore, member: Membership) -> tuple[int, frozenset[int]]:
+    """The offset below which a member has acknowledged everything, and what it has above."""
+    low, acks = store.settled(_cursor_of(member)) or (member.begins, frozenset())
+    return max(low, member.begins), frozenset(acks)
+
+
+def _records(store: JournalStore) -> Iterator[tuple[int, Activity]]:
+    """The log with its offsets, as far as it is kept, without what a repair has accepted as lost.
 
     BadJournalFile for other damage: what is left may say something else, and that is not taken by accident.
     """
-    start, end = 0, store.watermark
+    start, end = store.earliest, store.watermark
+    is_whole = start == 0
     while start < end:
         try:
             items, start = store.read(start, READ_ROWS, end)
@@ -789,7 +905,16 @@ def _records(store: JournalStore) -> Iterator[Activity]:
             log.warning("%s lacks %s: look at owners, members and suspensions", ACTIVITY, lost)
             start = gap.next_available
         else:
-            yield from (record for record, _, _ in items if isinstance(record, Activity))
+            for record, header, _ in items:
+                if isinstance(record, Activity):
+                    if not is_whole and record.kind != "compacted":
+                        raise BadJournalFile(
+                            store.partition,
+                            f"{ACTIVITY} begins at offset {header.offset} with a record of kind "
+                            f"{record.kind!r}, and what was before is gone: bring back a copy of it",
+                        )
+                    is_whole = True
+                    yield header.offset or 0, record
 
 
 def _lacks(member: Membership, channel: Channel[Any], start: int, end: int, now: int) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 import msgspec
 
+from heliograph.channel.admission import Admission
 from heliograph.channel.registry import Access
 from heliograph.errors import EventChannelNotFound, NameAlreadyUsed, NotAMember, NotOwner, NotPossible
 from heliograph.journal.names import ACTIVITY
@@ -22,7 +23,7 @@ from heliograph.model.event import Event
 from heliograph.model.formats import MAX_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable
+    from collections.abc import Callable, Container, Iterable
 
 USER_TYPES: Final[dict[Access, str]] = {"consume": "consumer", "supply": "supplier", "both": "both"}
 """How a record calls what a participant does in a channel."""
@@ -39,7 +40,8 @@ class Activity(Event, name="helio.activity"):
     at_ns: int
     """When, by the station's clock, in ns since 1970."""
     kind: str
-    """created, joined, left, suspended, restarted, transferred or destroyed."""
+    """created, joined, left, suspended, restarted, transferred, destroyed, or compacted: then it is all that
+    the records before it say, and those may be gone."""
     number: int
     """Counts the records of a log from 1."""
     types: list[str]
@@ -60,6 +62,11 @@ class Activity(Event, name="helio.activity"):
     """Likewise: whether linked stations push and consume in it as members only."""
     term: int = 0
     """Of the manager that wrote it: counts the managers of a folder; 0: of before there were terms."""
+    event_state: Any = None
+    """Of a suspension, a transfer, an end or one that left: the offset below which each consuming member had
+    acknowledged everything, by its name, where the channel was open."""
+    roster: Any = None
+    """Of a compaction: all channels and members of that moment; see `RosterImage`."""
 
 
 class Membership(msgspec.Struct, frozen=True):
@@ -102,6 +109,18 @@ class Managed(msgspec.Struct, frozen=True):
     attributes: dict[str, str] = {}
     members_only: bool = False
 
+    @property
+    def admission(self) -> Admission | None:
+        """Who may push and consume in it; None: everybody."""
+        if not self.members_only:
+            return None
+        members = self.members.values()
+        return Admission(
+            self.name,
+            frozenset(one.user for one in members if one.supplies),
+            frozenset(one.group for one in members if one.consumes),
+        )
+
     def member(self, user: str) -> Membership:
         """NotAMember for anybody else."""
         found = self.members.get(user) if type(user) is str else None
@@ -118,6 +137,29 @@ class Managed(msgspec.Struct, frozen=True):
     def others(self) -> tuple[str, ...]:
         """The participants that are not the owner, in the order of their names."""
         return tuple(sorted(self.members.keys() - {self.owner}))
+
+
+class RosterImage(msgspec.Struct, frozen=True):
+    """A whole roster in one record."""
+
+    channels: tuple[Managed, ...] = ()
+    former: tuple[str, ...] = ()
+    """Names of channels that were destroyed: who creates one anew takes over what is kept under it."""
+    left: dict[str, tuple[str, ...]] = {}
+    """By channel, groups of former members whose cursors may still be there."""
+
+
+class EventRecord(msgspec.Struct, frozen=True):
+    """An event of a managed channel, and who of those it is for has acknowledged it."""
+
+    supplier: str
+    channel: str
+    event: Any
+    state: dict[str, bool]
+    """By member, whether it has acknowledged the event."""
+    at_ns: int
+    """When it was appended, by the keeper's clock, in ns since 1970."""
+    offset: int
 
 
 class Roster:
@@ -244,6 +286,26 @@ class Roster:
     def destroying(self, name: str, by: str, at_ns: int) -> Activity:
         return self._record("destroyed", name, by, at_ns, self.find(name).owned_by(by, "destroy").access)
 
+    def compacting(self, at_ns: int, has_cursor: Callable[[str, str], bool]) -> Activity:
+        """All that there is, in one record.
+
+        Args:
+            at_ns: now.
+            has_cursor: whether the cursor of a group of a channel may still be there.
+        """
+        left = {
+            name: tuple(sorted(g for g in groups if has_cursor(name, g)))
+            for name, groups in self._left.items()
+        }
+        image = RosterImage(
+            self.channels(),
+            tuple(sorted(self._former)),
+            {name: found for name, found in left.items() if found},
+        )
+        record = Activity(USER_TYPES["both"], "", "", at_ns, "compacted", self._number + 1, [])
+        record.roster = msgspec.msgpack.decode(msgspec.msgpack.encode(image))
+        return record
+
     def _record(self, kind: str, name: str, user: str, at_ns: int, access: Access) -> Activity:
         return Activity(_user_type(name, access), user, name, at_ns, kind, self._number + 1, [])
 
@@ -259,6 +321,9 @@ class Roster:
             return
         self.term = record.term
         name, found = record.channel, self._channels.get(record.channel)
+        if record.kind == "compacted":
+            self._restore(record)
+            return
         if record.kind == "created":
             if found is None:
                 members = {record.user: _membership(record)}
@@ -287,6 +352,15 @@ class Roster:
         if record.kind == "left":
             gone = found.members.keys() - changed.members.keys()
             self._note_left(name, [found.members[user] for user in gone])
+
+    def _restore(self, record: Activity) -> None:
+        try:
+            image = msgspec.convert(record.roster, RosterImage)
+        except msgspec.ValidationError as error:
+            raise NotPossible(ACTIVITY, f"has a compaction that cannot be read: {error}") from error
+        self._channels = {found.name: found for found in image.channels}
+        self._former = set(image.former)
+        self._left = {name: set(groups) for name, groups in image.left.items()}
 
     def _note_left(self, name: str, members: Iterable[Membership]) -> None:
         self._left.setdefault(name, set()).update(member.group for member in members)

@@ -264,6 +264,8 @@ class Source:
     """Where its events were pushed; that decides to which other stations they go on."""
     names_itself = True
     """Whether its events carry its own name, so that only those who listen to that need to be routed to."""
+    is_managers = False
+    """Whether the manager of the channel pushes by it, for a member that it has looked at."""
 
     def __init__(self, name: str, epoch: int, entry: Entry) -> None:
         self.name = name

@@ -44,6 +44,8 @@ class ChannelConfig(msgspec.Struct):
     """Id and description of each."""
     suspended: str | None = None
     """The owner that has suspended the channel: nothing is taken in until that is undone."""
+    members_only: bool = False
+    """Whether only members of the channel push: batches from outside are asked for whose they are."""
 
     def qos(self) -> QoS:
         return qos_of(self.policies)
@@ -128,10 +130,20 @@ def keep_charter(
     declared = {fmt.name: fmt for fmt in known.known_formats()}
     infos = ((info_of(cls), is_made(cls)) for cls in types)
     formats = [declared.get(info.name, info.format) if made else info.format for info, made in infos]
-    charter = ChannelConfig(policies_of(qos), [(fmt.id, fmt.description) for fmt in formats], known.suspended)
+    charter = ChannelConfig(
+        policies_of(qos), [(fmt.id, fmt.description) for fmt in formats], known.suspended, known.members_only
+    )
     if anew or charter != known:
         _write(disk, channel, charter, sync=sync or found is not None)
     return charter
+
+
+def keep_members_only(disk: Disk, channel: str, *, members_only: bool) -> None:
+    """Remember whether only members push, for batches that come while no station has the channel open."""
+    found = read_charter(disk, channel)
+    if found.members_only != members_only:
+        found.members_only = members_only
+        _write(disk, channel, found, sync=True)
 
 
 def keep_suspension(disk: Disk, channel: str, owner: str | None, *, anew: bool = False) -> None:

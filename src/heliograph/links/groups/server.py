@@ -162,8 +162,8 @@ class GroupHost:
         if unmet := sorted(set(ask.known) - channel.neighbours.partitions_within_reach()):
             # It would open the group without a partition that another keeper could have it with.
             raise QueryFailed("this station", f"has not met the keeper of partition {unmet[0]} yet")
-        if channel.admits is not None:
-            channel.admits(None, ask.group)
+        if channel.admission is not None:
+            channel.admission.check_group(ask.group)
         member = _Member(channel, ask.group, self._tasks)
         name = f"{ask.member} of {station:016x}, {ask.number}"
         member.shared, member.seat = channel.asking.sit(

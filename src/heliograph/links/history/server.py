@@ -29,6 +29,7 @@ from heliograph.errors import (
     QueryFailed,
 )
 from heliograph.errors.sentences import station_text
+from heliograph.journal.names import GROUP_PLACE
 from heliograph.links.history.pages import MAX_PAGE, Page, PageReader, cut_page, why_not_kept
 from heliograph.model.history_epochs import is_of
 
@@ -109,6 +110,7 @@ class HistoryServer:
         name_of: the name of a station that has one, else nothing.
         is_carried: whether a station gets what comes from now on of what it wants of a channel.
         tasks: has the lock, and answers what was held.
+        keeps: whether a station keeps a partition of a channel itself.
         own: how this station is called.
     """
 
@@ -122,6 +124,7 @@ class HistoryServer:
         is_carried: Callable[[int, str], bool],
         tasks: Tasks,
         *,
+        keeps: Callable[[int, str], bool],
         own: str,
     ) -> None:
         self._channel = channel
@@ -133,6 +136,7 @@ class HistoryServer:
         self._writer = writer
         self._wanted = wanted
         self._name_of = name_of
+        self._keeps = keeps
         self._own = own
         self._readers: dict[str, PageReader] = {}
         self.carry: Callable[[Channel[Any], list[Format]], object] | None = None
@@ -172,6 +176,17 @@ class HistoryServer:
             raise QueryFailed("this station", f"does not keep the history of {name!r}")
         return store
 
+    def _check_reader(self, station: int, name: str, consumer: str = "") -> None:
+        """NotPossible for who reads a channel that is for members only, and is no member.
+
+        Members consume in groups, whose coordinator is in a station that keeps a partition.
+        """
+        channel = self._channel(name)
+        admission = None if channel is None else channel.admission
+        if admission is not None and not self._keeps(station, name):
+            is_group = consumer.startswith(GROUP_PLACE)
+            admission.check_group(consumer.removeprefix(GROUP_PLACE) if is_group else None)
+
     def _marks(self, _: int, body: msgspec.Raw, reply: Reply) -> None:
         store = self._store(_text(body))
         reply(Marks(store.partition, store.earliest, store.watermark))
@@ -183,6 +198,7 @@ class HistoryServer:
     def _read(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
         """A page of what anybody in that station wants; read on until there is something, up to a limit."""
         ask = _read_ask(body)
+        self._check_reader(station, ask.channel)
         is_carried = self._is_carried(station, ask.channel)  # first: what is appended after this comes live
         store, conditions = self._store(ask.channel), self._wanted(station, ask.channel)
         start, reached, wanted = ask.start, -1, list[Any]()
@@ -245,9 +261,9 @@ class HistoryServer:
         items, refused = reader.read(ask.page, channel.types, self._who(station), as_kept=True)
         if refused:
             raise NotPossible(ask.channel, f"an event cannot be read where it is kept: {refused[0].error}")
-        if channel.admits is not None:
+        if channel.admission is not None:
             for supplier in {header.supplier for _, header, _ in items}:
-                channel.admits(supplier, None)
+                channel.admission.check_supplier(supplier)
         asked = sum(run.length for run in ask.page.runs)
         if asked != 1 and (ask.later is not None or ask.push_id is not None):
             raise NotPossible(ask.channel, f"{asked} events under the id of one push")
@@ -278,6 +294,7 @@ class HistoryServer:
 
     def _open_cursor(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
         name, consumer, _ = _place(body)
+        self._check_reader(station, name, consumer)
         key = (station, name, consumer)
         held = [other for other in self._cursors if other[1:] == key[1:] and other != key]
         if held:
@@ -287,6 +304,7 @@ class HistoryServer:
 
     def _commit(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
         name, consumer, progress = _commit_ask(body)
+        self._check_reader(station, name, consumer)
         key = (station, name, consumer)
         if key not in self._cursors:
             # This keeper, or the way to it, was away: whoever had the cursor goes on, unless it is
@@ -303,6 +321,9 @@ class HistoryServer:
 
     def _open_supplier(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
         name, supplier, _ = _place(body)
+        channel = self._channel(name)
+        if channel is not None and channel.admission is not None:
+            channel.admission.check_supplier(supplier)
         lease = self._store(name).supplier(supplier, self._who(station))
         self._suppliers[station, name, supplier] = lease
         reply((lease.epoch, lease.last_sequence))

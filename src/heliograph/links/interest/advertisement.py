@@ -63,12 +63,21 @@ def describe(channel: Channel[Any], apart_from: object | None = None) -> m.Chann
         answerers=channel.answerers,
         offered_state=0 if channel.offered_state is None else channel.offered_state.number,
         derived=_derived(channel),
+        admitted=_admitted(channel),
     )
 
 
 def _derived(channel: Channel[Any]) -> m.Derived | None:
     derives = channel.derives
     return None if derives is None else m.Derived(derives.derivation.as_data(), derives.is_asked)
+
+
+def _admitted(channel: Channel[Any]) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+    """What the manager of this station says, and no other: each says it itself."""
+    admission = channel.neighbours.own_admission
+    if admission is None:
+        return None
+    return tuple(sorted(admission.suppliers)), tuple(sorted(admission.groups))
 
 
 def _is_made(cls: type[Event]) -> bool:

@@ -392,6 +392,8 @@ class Egress:
         if not _sends(channel):
             return {}
         reason = unmet(channel.qos, state, acks=channel.monitor is not None) if state.wants else ""
+        if state.wants and channel.admission is not None and state.keeper is None:
+            reason = "it is for members only, who consume by member.consumer() or member.subscribe()"
         if reason:
             apart.append(NotMatched(channel.name, peer.link.text, True, "", reason))
             return {}

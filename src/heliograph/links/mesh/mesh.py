@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from heliograph.channel.admission import Admission
 from heliograph.channel.dispatch.reader_handover import HandedOver
 from heliograph.errors import (
     BadFrame,
@@ -163,6 +164,7 @@ class Mesh:
             self._name_of,
             self.gates.is_carried,
             ports.tasks,
+            keeps=self._keeps,
             own=station_text(identity.station, identity.name),
         )
         self._host = GroupHost(self._questions, channel, self._writer, self._format_of, ports.tasks)
@@ -789,8 +791,8 @@ class Mesh:
                 channel = self._channel(message.name)
                 if channel is not None and (known is None or known.keeper != message.keeper):
                     self._keeper_came(channel, message)
-                elif channel is not None and known is not None and known.suspended != message.suspended:
-                    _hear_suspension(channel, message)
+                elif channel is not None and known is not None:
+                    self._hear_manager(channel, known, message)
                 self._notify()
                 self.on_derived()
             case m.ChannelGone(name=name):
@@ -895,6 +897,29 @@ class Mesh:
         )
         channel.neighbours.partition_came(partition, state.watermark)
         _hear_suspension(channel, state)
+        self._hear_admission(channel, state)
+
+    def _hear_manager(self, channel: Channel[Any], known: m.ChannelState, state: m.ChannelState) -> None:
+        """What the manager of a keeper's station says of a channel may have changed."""
+        if known.suspended != state.suspended:
+            _hear_suspension(channel, state)
+        if known.admitted != state.admitted:
+            self._hear_admission(channel, state)
+
+    def _hear_admission(self, channel: Channel[Any], state: m.ChannelState) -> None:
+        """As a suspension: what a manager has said last holds also while its station is away."""
+        told, source = state.admitted, state.keeper
+        if source is None or (told is None and channel.admission is None):
+            return
+        admission = None if told is None else Admission(channel.name, *map(frozenset, told))
+        channel.admit(lambda: admission, source)
+        for peer in tuple(self._peers.values()):
+            self.gates.fit(peer, channel.name)
+
+    def _keeps(self, station: int, name: str) -> bool:
+        peer = self._peers.get(station)
+        state = None if peer is None else peer.advertised.channels.get(name)
+        return state is not None and state.keeper is not None
 
     def _notify(self) -> None:
         with self._lock:

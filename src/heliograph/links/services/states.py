@@ -147,6 +147,8 @@ class LinkedStates:
 
     def _offer(self, name: str) -> StateOffer:
         channel = self._channel(name)
+        if channel is not None and channel.admission is not None:
+            channel.admission.check_group(None)  # who heals by state is in no group, and so is no member
         offer = None if channel is None else channel.offered_state
         if offer is None:
             raise QueryFailed(f"state of {name}", "is not offered here any more")

@@ -160,6 +160,8 @@ class ChannelState(msgspec.Struct, array_like=True, frozen=True, tag="channel"):
     """The number of what it offers as the state of its suppliers; 0: nothing."""
     derived: Derived | None = None
     """Of a derived channel."""
+    admitted: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+    """Of a keeper with a manager, where a channel is for members only: suppliers and groups that may."""
 
     def kept_as(self) -> QoS:
         """How its keeper has it; InvalidQoS when this program knows no such quality of service."""
