@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from heliograph.channel.channel import Channel as Channel
     from heliograph.channel.derived_channel import DerivedChannel as DerivedChannel
     from heliograph.channel.ledger import ChannelStats as ChannelStats
+    from heliograph.channel.parameters import Parameter as Parameter
+    from heliograph.channel.parameters import ParameterState as ParameterState
     from heliograph.channel.publish.supplier import Supplier as Supplier
     from heliograph.channel.receive.consumer import Consumer as Consumer
     from heliograph.channel.receive.delivery import Delivery as Delivery
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
     from heliograph.errors import NoAnswerer as NoAnswerer
     from heliograph.errors import NoJava as NoJava
     from heliograph.errors import NoOffer as NoOffer
+    from heliograph.errors import NoParameters as NoParameters
     from heliograph.errors import NoState as NoState
     from heliograph.errors import NoSuchChannel as NoSuchChannel
     from heliograph.errors import NotAMember as NotAMember
@@ -68,6 +71,7 @@ if TYPE_CHECKING:
     from heliograph.errors import NotOwner as NotOwner
     from heliograph.errors import NotPossible as NotPossible
     from heliograph.errors import NotReentrant as NotReentrant
+    from heliograph.errors import ParameterRefused as ParameterRefused
     from heliograph.errors import QueueFull as QueueFull
     from heliograph.errors import StateFailed as StateFailed
     from heliograph.errors import SupplierFenced as SupplierFenced
@@ -122,6 +126,7 @@ _HOMES = {
     "channel.receive.delivery": "Delivery",
     "channel.channel": "Channel",
     "channel.derived_channel": "DerivedChannel",
+    "channel.parameters": "Parameter ParameterState",
     "channel.resync.subscription": "Resync",
     "channel.ledger": "ChannelStats",
     "channel.publish.supplier": "Supplier",
@@ -131,8 +136,9 @@ _HOMES = {
     "AppendTimeout ChannelError ChannelExists Closed DecodeError DeliveryTimeout DiskError "
     "DiskFull EventChannelNotFound EventsUnderWay ExpressionError FolderInUse ForkedStation FormatError "
     "GivenUp HeliographError HistoryDamaged HistoryGone HistoryReset IncompatibleFormats InvalidEvent "
-    "InvalidQoS JournalError LinkError ManagerAway ManagerFenced NameAlreadyUsed NoJava NoSuchChannel "
-    "NoThreadLeft NotAMember NotMatched NotOwner NotPossible NotReentrant QueueFull SupplierFenced "
+    "InvalidQoS JournalError LinkError ManagerAway ManagerFenced NameAlreadyUsed NoJava NoParameters "
+    "NoSuchChannel NoThreadLeft NotAMember NotMatched NotOwner NotPossible NotReentrant ParameterRefused "
+    "QueueFull SupplierFenced "
     "SupplierHeld Suspended UnknownFormat WouldDeadlock WrongEventType",
     "model.event": "Event EventId Header format_of",
     "filters.build": "col param",

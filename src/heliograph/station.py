@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from heliograph.links.services.answerers import LinkedAnswerers
     from heliograph.links.services.managers import LinkedManagers
     from heliograph.links.services.operators import LinkedOperations
+    from heliograph.links.services.parameters import LinkedParameters
     from heliograph.links.services.states import LinkedStates
     from heliograph.manager import Manager
     from heliograph.manager.domain import DomainManager
@@ -844,6 +845,7 @@ class Station:
             remote_answerers=self._linked_answerers(),
             remote_states=self._linked_states(),
             remote_operations=self._linked_operations(),
+            remote_parameters=self._linked_parameters(),
             station=station_text(self.id, self._name),
             derive=self._derivations.derive,
         )
@@ -879,6 +881,13 @@ class Station:
         from heliograph.links.services.answerers import LinkedAnswerers  # noqa: PLC0415 - as links are
 
         return LinkedAnswerers(self.mesh, self._channels.get, self.mesh.writer)
+
+    def _linked_parameters(self) -> LinkedParameters | None:
+        if self.mesh is None:
+            return None
+        from heliograph.links.services.parameters import LinkedParameters  # noqa: PLC0415 - as links are
+
+        return LinkedParameters(self.mesh, self._channels.get, self.channels, self.ports.tasks)
 
     def _linked_operations(self) -> LinkedOperations | None:
         if self.mesh is None:

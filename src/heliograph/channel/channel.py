@@ -24,6 +24,7 @@ from heliograph.channel.inline_counters import Accounts
 from heliograph.channel.ledger import ChannelStats
 from heliograph.channel.link_port import LinkPort
 from heliograph.channel.observer import joined
+from heliograph.channel.parameters import ChannelParameters
 from heliograph.channel.publish.acks import AckTrace
 from heliograph.channel.publish.delayed import delayed_for
 from heliograph.channel.publish.supplier import Receipt, Supplier
@@ -157,6 +158,7 @@ class Channel(Generic[T]):
             self, self._members, self.asking, services
         )
         self._requests: Requests[T] | None = None
+        self._parameters: ChannelParameters | None = None
         self.offered_state: StateOffer | None = None
         """What it offers to receivers that heal by state."""
         self._members.rebuild()
@@ -354,6 +356,21 @@ class Channel(Generic[T]):
                 if self._requests is None:
                     self._requests = made
         return self._requests
+
+    @property
+    def parameters(self) -> ChannelParameters:
+        """Values that receivers set and sources read; see `heliograph.channel.parameters`."""
+        if self._parameters is None:
+            made = ChannelParameters(self, self._services)
+            with self._opening:
+                if self._parameters is None:
+                    self._parameters = made
+        return self._parameters
+
+    @property
+    def declared_parameters(self) -> int:
+        """How many parameters this station declares of it."""
+        return 0 if self._parameters is None else len(self._parameters)
 
     @property
     def answerers(self) -> int:
@@ -902,6 +919,8 @@ class Channel(Generic[T]):
             suppliers = tuple(self._members.suppliers)
         if self._requests is not None:
             self._requests.close()
+        if self._parameters is not None:
+            self._parameters.close()
         for supplier in suppliers:
             supplier.cancel_periodic()
         if self._journal is not None:

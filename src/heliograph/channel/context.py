@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from heliograph.channel.history.operations import RemoteOperations
     from heliograph.channel.history.store import HistoryStore, OnDurable
     from heliograph.channel.observer import Recording
+    from heliograph.channel.parameters import RemoteParameters
     from heliograph.channel.publish.acks import AckMonitor
     from heliograph.channel.publish.delayed import LaterStore
     from heliograph.channel.publish.worker_acks import WorkerAcks
@@ -75,6 +76,8 @@ class ChannelContext(msgspec.Struct, frozen=True):
     """The answerers of linked stations; None without any."""
     remote_states: RemoteStates | None = None
     """The states that linked stations offer; None without any."""
+    remote_parameters: RemoteParameters | None = None
+    """The parameters that linked stations declare; None without any."""
     remote_operations: RemoteOperations | None = None
     """The keepers of linked stations; None without any."""
     station: str = ""

@@ -84,7 +84,7 @@ class Derivations:
         self._is_wanted = self._is_looking = self._is_closed = False
         self._looking = tasks.lock("look for derived channels")
         if mesh is not None:
-            mesh.on_derived = self.look_soon
+            mesh.watch(self.look_soon)
             mesh.answer("derived.open", self._asked_to_open)
 
     def derive(

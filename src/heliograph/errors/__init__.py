@@ -67,6 +67,8 @@
     │   ├── AnswerFailed            the function that answers has raised; says what
     │   ├── NoOffer                 nobody has exported a service that fits                      (retriable)
     │   ├── NoState                 no station offers the state of a channel                     (retriable)
+    │   ├── NoParameters            no station declares parameters of a channel                  (retriable)
+    │   ├── ParameterRefused        a source does not take a value, or not from this setter
     │   ├── StateFailed             the function that tells a state has raised; says what       (retriable)
     │   ├── GivenUp                 an event was handed out as often as may be, and never acknowledged
     │   ├── PeerLost                a linked station was given up with events unconfirmed; says how many
@@ -157,6 +159,7 @@ from heliograph.errors.channel import (
     NameAlreadyUsed,
     NoAnswerer,
     NoOffer,
+    NoParameters,
     NoState,
     NoSuchChannel,
     NotAMember,
@@ -166,6 +169,7 @@ from heliograph.errors.channel import (
     NotReentrant,
     NotSchedulable,
     ObjectNotExist,
+    ParameterRefused,
     PeerLost,
     QueueFull,
     StateFailed,
@@ -341,6 +345,7 @@ __all__ = [
     "NoHistory",
     "NoJava",
     "NoOffer",
+    "NoParameters",
     "NoRoomForRing",
     "NoState",
     "NoSuchChannel",
@@ -356,6 +361,7 @@ __all__ = [
     "NotVouched",
     "ObjectNotExist",
     "OutOfResources",
+    "ParameterRefused",
     "PartitionInUse",
     "PeerLost",
     "PreconditionNotMet",

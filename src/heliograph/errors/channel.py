@@ -476,6 +476,30 @@ class NoState(ChannelError):
         )
 
 
+class NoParameters(ChannelError):
+    """No station declares parameters of a channel, so there is nobody to set them at."""
+
+    retriable = True
+
+    def __str__(self) -> str:
+        return (
+            f"no station declares parameters of channel {self.name!r}: have its source call "
+            "channel.parameters.declare(rate=hg.Parameter(10.0))"
+        )
+
+
+class ParameterRefused(ChannelError):
+    """A source does not take a value for a parameter, or not from this setter; nothing was changed."""
+
+    parameter: str
+    setter: str
+    """Who asked."""
+    reason: str
+
+    def __str__(self) -> str:
+        return f"channel {self.name!r}: parameter {self.parameter!r} {self.reason} (asked by {self.setter})"
+
+
 class NoOffer(ChannelError):
     """Nobody has exported a service that fits; `name` is what was asked for."""
 

@@ -64,6 +64,7 @@ def describe(channel: Channel[Any], apart_from: object | None = None) -> m.Chann
         offered_state=0 if channel.offered_state is None else channel.offered_state.number,
         derived=_derived(channel),
         admitted=_admitted(channel),
+        parameters=channel.declared_parameters,
     )
 
 

@@ -177,8 +177,7 @@ class Mesh:
             tasks=ports.tasks,
         )
         self._way = ToKeepers(self._keeper_of, self._questions, self._writer, ports)
-        self.on_derived: Callable[[], object] = lambda: None
-        """Told when other stations may ask for other derived channels than before."""
+        self._watchers: list[Callable[[], object]] = []
         self._closed = False
         self._stalls = stalls or Stalls()
         self._reading = Backoff("reading a link", self._stalls)
@@ -366,6 +365,14 @@ class Mesh:
             outcome(QueryFailed(f"station {station:016x}", GONE))
             return lambda: None
         return partial(self._questions.forget, self._questions.ask_later(peer.link, topic, body, outcome))
+
+    def watch(self, hear: Callable[[], object]) -> None:
+        """Have this called, without any lock, when what is known of other stations' channels has changed."""
+        self._watchers.append(hear)
+
+    def _told_of_channels(self) -> None:
+        for hear in self._watchers:
+            hear()
 
     def on_left(self, hear: Callable[[int], object]) -> None:
         """Have this called with a station that will ask nothing more; see `heliograph.links.session.rpc`."""
@@ -683,7 +690,7 @@ class Mesh:
         is_dead = peer.link.station not in self._transport.others()
         self._airing.forget(peer, is_dead=is_dead)
         self._end_session(peer, is_dead=is_dead)
-        self.on_derived()
+        self._told_of_channels()
 
     def _end_session(self, peer: Peer, *, is_dead: bool) -> None:
         """Tell of what was lost with a station. While it lives it may come back and say that it was less."""
@@ -794,11 +801,11 @@ class Mesh:
                 elif channel is not None and known is not None:
                     self._hear_manager(channel, known, message)
                 self._notify()
-                self.on_derived()
+                self._told_of_channels()
             case m.ChannelGone(name=name):
                 self.gates.channel_gone(peer, name)
                 self._notify()
-                self.on_derived()
+                self._told_of_channels()
             case m.Flow(channel=name, paused=paused):
                 self.gates.pause(peer, name, paused=paused)
             case m.RingOffer() | m.RingGap() | m.Missed():

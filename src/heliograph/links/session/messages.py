@@ -162,6 +162,8 @@ class ChannelState(msgspec.Struct, array_like=True, frozen=True, tag="channel"):
     """Of a derived channel."""
     admitted: tuple[tuple[str, ...], tuple[str, ...]] | None = None
     """Of a keeper with a manager, where a channel is for members only: suppliers and groups that may."""
+    parameters: int = 0
+    """How many parameters are declared there."""
 
     def kept_as(self) -> QoS:
         """How its keeper has it; InvalidQoS when this program knows no such quality of service."""

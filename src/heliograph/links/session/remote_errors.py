@@ -36,6 +36,7 @@ NAMED: Final = {
         e.NotAMember,
         e.NotOwner,
         e.NotPossible,
+        e.ParameterRefused,
         e.StateFailed,
         e.SupplierFenced,
         e.SupplierHeld,
