@@ -19,7 +19,7 @@ import heliograph as hg
 from heliograph.cli import app, run
 from heliograph.links.broadcast.reader_admission import NOT_THERE
 from tests.e2e.event_versions import AddedNew, AddedOld, DroppedNew, DroppedOld
-from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
+from tests.e2e.link_support import LIMIT, Track, free_endpoint, own_meeting_folder, wait_until
 from tests.ring_support import needs_rings
 
 if TYPE_CHECKING:
@@ -498,3 +498,14 @@ def _there(count: Callable[[], int]) -> int:
     with suppress(hg.HeliographError):
         return count()
     return 0
+
+
+def test_a_station_logs_as_json_where_that_is_asked_for(station: hg.Station) -> None:
+    there = free_endpoint()  # where nobody listens
+    with helio("station", "--no-page", "--connect", there, "--log-format", "json") as program:
+        assert program.stderr is not None
+        line = msgspec.json.decode(program.stderr.readline())
+        program.send_signal(signal.SIGTERM)
+        assert program.wait(LIMIT) == 0
+    assert (line["level"], line["args"][0]) == ("WARNING", there)
+    assert line["template"].startswith("nobody answers at %s")

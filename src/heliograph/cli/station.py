@@ -9,9 +9,11 @@ helio ls --domain airspace --links                what carries each link, and wh
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 from contextlib import contextmanager
+from enum import StrEnum
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
@@ -32,6 +34,14 @@ MEET_LIMIT = 2.0
 
 WAKE_UP = 0.5
 """Seconds after which a station that waits for its end looks whether it was interrupted."""
+
+
+class LogFormat(StrEnum):
+    """How log lines are written."""
+
+    TEXT = "text"
+    JSON = "json"
+
 
 Domain: TypeAlias = Annotated[
     str, typer.Option(envvar="HELIO_DOMAIN", help="The domain: stations of one user and domain are linked.")
@@ -93,6 +103,9 @@ def station(
         bool,
         typer.Option("--standby", help="Wait while another station has the folder, and take it over then."),
     ] = False,
+    log_format: Annotated[
+        LogFormat, typer.Option(help="How warnings and errors are written to standard error.")
+    ] = LogFormat.TEXT,
     as_json: JsonFlag = False,
 ) -> None:
     """Run a station until Ctrl-C or SIGTERM ends it.
@@ -105,6 +118,8 @@ def station(
     from heliograph.cli.watchdog import end_with_watchdog, watch  # noqa: PLC0415 - commands import late
 
     end_with_watchdog()
+    if log_format is LogFormat.JSON:
+        _log_as_json()
     if watchdog:
         with until_interrupted():
             watch(domain, _but_watchdog(sys.argv[1:]), ping)
@@ -150,6 +165,14 @@ def _standing_by(domain: str, folder: str | None, options: Mapping[str, Any]) ->
                 # A standby that waits is ready: it is not begun again, and not taken for one that hangs.
                 notify("READY=1")
                 notify("WATCHDOG=1")
+
+
+def _log_as_json() -> None:
+    from heliograph.runtime.json_logs import JsonLogFormatter  # noqa: PLC0415 - as above
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLogFormatter())
+    logging.basicConfig(handlers=[handler], level=logging.WARNING)
 
 
 def _run(opened: Station, domain: str, folder: str | None, *, page: bool | str, as_json: bool) -> None:
