@@ -150,7 +150,7 @@ class Station:
     """
 
     @names_options
-    def __init__(  # noqa: PLR0915 - puts the parts together
+    def __init__(
         self,
         folder: str | os.PathLike[str] | None = None,
         *,
@@ -195,94 +195,21 @@ class Station:
         peer_limit = self._configuration.peer_limit or peer_limit
         network = self._configuration.network(listen, connect, insecure=insecure, identity=identity)
         check_joining(domain, transport, peer_limit, network)
-        priority = self._configuration.priority or priority
-        modules = self._configuration.modules
         keeps = folder is not None or ports is not None
         published = _published_to(store, self._configuration.store, keeps=keeps)
-        self.ports = ports or system_ports(folder)
-        if on_error is not None:  # else the log has it
-            reports = ErrorReports(self.ports.tasks, reporter(on_error))
-            self.ports.tasks.stalls.tell = partial(reports.post, "threads of this station", None)
-        self._disk = self.ports.disk if ports is None else None
-        """What was opened here, and is closed with the station."""
-        self.id = self.ports.random.id64()
-        station_seq = count(1).__next__
-        self._keeping: Keeping | None = None
-        if self.ports.disk is not None:
-            self._keeping = Keeping(
-                self.ports,
-                journal,
-                station_seq,
-                owner=station_text(self.id, name),
-                limits_said=self._configuration.journal_of,
-                store=published,
-                standby=standby,
-            )
-            self._keeping.admission_of = lambda name: self._own_manager().admission(name)
-        self._pools = Pools(
-            self.ports.clock,
-            self.ports.tasks,
-            callback_limit=self._configuration.callback_limit or callback_limit,
-            dispatching=modules.dispatching,
-        )
-        self._lock = self.ports.tasks.lock("station")
-        self._channels: dict[str, Channel[Any]] = {}
-        self._managing = self.ports.tasks.lock("opening of the manager")
-        self._manager: Manager | None = None
-        self._domain_manager: DomainManager | None = None
-        self._trader: Trader | None = None
-        self._patterns: list[NamePatternSubscription] = []
-        self._discovery: ChannelDiscovery | None = None
-        # What is open keeps itself alive through its streams and timers.
-        self._togethers: weakref.WeakSet[PatternSubscription] = weakref.WeakSet()
-        self.timers = Timers(self.ports.clock, self.ports.tasks, limit=self._configuration.timers)
-        self._loop = AsyncioLoop(self.ports.tasks)
-        self._schedule: Schedule | None = None
-        self._closed = False
-        self._forked = False
         self._domain, self._transport, self._name = domain, transport, name
-        self._workers: list[BandWorker] = []
+        self._own_ports(folder, ports, on_error)
+        station_seq = count(1).__next__
+        self._keeping = self._open_folder(journal, station_seq, published, standby)
+        self._hold_nothing_yet()
+        self._make_threads(callback_limit)
         self.mesh: Mesh | None = None
         if domain is not None:
             self.mesh = self._joined(
                 Identity(self.id, name, domain), transport, peer_limit, on_error, network
             )
-        self._recorder = Recorder(
-            self.ports,
-            f"{self.id:016x}",
-            self._open_beside,
-            self.channels,
-            durable=self._keeping is not None,
-        )
-        self._events = StationEvents(self.id, name, self._channels.get)
-        self._derivations = Derivations(
-            lambda: self._services,
-            self._open_derived,
-            self._channels.get,
-            self.channels,
-            self.mesh,
-            self.ports.tasks,
-        )
-        self._services = self._shared(station_seq, on_error, priority=priority, filtering=modules.filtering)
-        self._seen = seen.StationParts(
-            self.id,
-            name,
-            domain,
-            None if folder is None else os.path.abspath(folder),  # noqa: PTH100 - a name, nothing is looked up
-            self.ports.clock.monotonic_ns(),
-            self.ports,
-            self.mesh,
-            self.channels,
-            self.busy,
-            self.stalls,
-        )
-        self._asker: Asker | None = None
-        if self.mesh is not None:
-            seen.answer_others(self._seen)
-            self.mesh.answer(seen.WHY, lambda *asked: self.asker.asked(*asked))  # noqa: PLW0108 - made when asked
-        self.page: str | None = None
-        """The link of its page, with the token that opens it."""
-        self._page_server: PageServer | None = None
+        self._serve_channels(station_seq, on_error, self._configuration.priority or priority)
+        self._be_seen(folder)
         self._managers = self._linked_managers()
         _STATIONS.add(self)
         if ports is None:
@@ -295,6 +222,118 @@ class Station:
             except BaseException:
                 self.close(0.0)
                 raise
+
+    # The steps of opening, in their order
+
+    def _own_ports(
+        self,
+        folder: str | os.PathLike[str] | None,
+        ports: Ports | None,
+        on_error: Callable[[str, Header | None, BaseException], None] | None,
+    ) -> None:
+        """Clock, tasks, chance and disk; and who this station is."""
+        self.ports = ports or system_ports(folder)
+        if on_error is not None:  # else the log has it
+            reports = ErrorReports(self.ports.tasks, reporter(on_error))
+            self.ports.tasks.stalls.tell = partial(reports.post, "threads of this station", None)
+        self._disk = self.ports.disk if ports is None else None
+        """What was opened here, and is closed with the station."""
+        self.id = self.ports.random.id64()
+
+    def _open_folder(
+        self, journal: Limits | None, station_seq: Callable[[], int], published: Store | None, standby: float
+    ) -> Keeping | None:
+        if self.ports.disk is None:
+            return None
+        keeping = Keeping(
+            self.ports,
+            journal,
+            station_seq,
+            owner=station_text(self.id, self._name),
+            limits_said=self._configuration.journal_of,
+            store=published,
+            standby=standby,
+        )
+        keeping.admission_of = lambda name: self._own_manager().admission(name)
+        return keeping
+
+    def _hold_nothing_yet(self) -> None:
+        """What is opened later, when it is asked for."""
+        self._lock = self.ports.tasks.lock("station")
+        self._channels: dict[str, Channel[Any]] = {}
+        self._managing = self.ports.tasks.lock("opening of the manager")
+        self._manager: Manager | None = None
+        self._domain_manager: DomainManager | None = None
+        self._trader: Trader | None = None
+        self._patterns: list[NamePatternSubscription] = []
+        self._discovery: ChannelDiscovery | None = None
+        # What is open keeps itself alive through its streams and timers.
+        self._togethers: weakref.WeakSet[PatternSubscription] = weakref.WeakSet()
+        self._schedule: Schedule | None = None
+        self._workers: list[BandWorker] = []
+        self._asker: Asker | None = None
+        self.page: str | None = None
+        """The link of its page, with the token that opens it."""
+        self._page_server: PageServer | None = None
+        self._closed = False
+        self._forked = False
+
+    def _make_threads(self, callback_limit: float) -> None:
+        """Dispatch pools, timers, and a loop for callbacks that are `async def`."""
+        self._pools = Pools(
+            self.ports.clock,
+            self.ports.tasks,
+            callback_limit=self._configuration.callback_limit or callback_limit,
+            dispatching=self._configuration.modules.dispatching,
+        )
+        self.timers = Timers(self.ports.clock, self.ports.tasks, limit=self._configuration.timers)
+        self._loop = AsyncioLoop(self.ports.tasks)
+
+    def _serve_channels(
+        self,
+        station_seq: Callable[[], int],
+        on_error: Callable[[str, Header | None, BaseException], None] | None,
+        priority: int | None,
+    ) -> None:
+        """What its channels share: records of deliveries, events of the station, derived channels."""
+        self._recorder = Recorder(
+            self.ports,
+            f"{self.id:016x}",
+            self._open_beside,
+            self.channels,
+            durable=self._keeping is not None,
+        )
+        self._events = StationEvents(self.id, self._name, self._channels.get)
+        self._derivations = Derivations(
+            lambda: self._services,
+            self._open_derived,
+            self._channels.get,
+            self.channels,
+            self.mesh,
+            self.ports.tasks,
+        )
+        filtering = self._configuration.modules.filtering
+        self._services = self._shared(station_seq, on_error, priority=priority, filtering=filtering)
+
+    def _be_seen(self, folder: str | os.PathLike[str] | None) -> None:
+        """Snapshots of it, here and for the stations of its domain."""
+        self._seen = seen.StationParts(
+            self.id,
+            self._name,
+            self._domain,
+            None if folder is None else os.path.abspath(folder),  # noqa: PTH100 - a name, nothing is looked up
+            self.ports.clock.monotonic_ns(),
+            self.ports,
+            self.mesh,
+            self.channels,
+            self.busy,
+            self.stalls,
+        )
+        if self.mesh is not None:
+            seen.answer_others(self._seen)
+            self.mesh.answer(seen.WHY, lambda *asked: self.asker.asked(*asked))  # noqa: PLW0108 - made when asked
+
+    # The face
 
     def serve_page(self, address: bool | int | str = True) -> str:
         """Serve the page from now on, as `hg.Station(page=...)` does; returns its link."""

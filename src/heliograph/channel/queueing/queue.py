@@ -186,7 +186,7 @@ class EventQueue:
         "watch",
     )
 
-    def __init__(  # noqa: PLR0915 - plain stores
+    def __init__(
         self,
         name: str,
         *,
@@ -206,23 +206,37 @@ class EventQueue:
         self.name = name
         self._asked_limit = self.limit = limit
         self.byte_limit = byte_limit
-        self.bytes = 0
-        """What the events take that wait, where they are counted so."""
-        self._is_counted = False
-        """Whether `bytes` counts what waits: else it does not reach the bound."""
-        self._least_each = self.most_each = SMALL
-        """What an event takes at most of those that wait, while they are not counted. It gets less when they
-        begin to be, not when they are no longer: who is about to put may look at it, as at `waiting`."""
-        self._size: Callable[[Any], int] | None = None
-        """Measures an event; None where the bound in events is enough."""
-        self._most_taken = UNBOUNDED
         self.policy = policy
         self.priority = priority
         """Takes the place of the events' own priority."""
-        self._placed: tuple[int, int] | None = None
-        self.blocks_at: float = inf
-        """How many events wait when a supplier must wait too."""
+        self._ranking = ranking
+        self._storage = storage
+        self._on_ready = on_ready
+        self._clock = clock
+        self._make_locks(tasks)
+        self._begin_open()
+        self._begin_empty()
+        self._begin_counts()
+        self.late = late
+        """The first of its stages, where other stations may have kept events for its receiver."""
+        self._join_stages(stages if late is None else (late, *stages))
+        self.carry(types)
+
+    def _make_locks(self, tasks: Tasks) -> None:
+        self._lock = tasks.lock(f"queue {self.name}")
+        self._acquire = self._lock.acquire
+        self._release = self._lock.release
+        self.mine = self._lock.mine
+        """Whether the calling thread is in the middle of a change, out of which it was called."""
+        self._room = tasks.condition(self._lock, f"room in {self.name}")
+        self._quiet = tasks.condition(self._lock, f"end of {self.name}")
+        self._waiters = 0
+        self._quiet_waiters = 0
+
+    def _begin_open(self) -> None:
+        """It takes events in, and nobody is told anything of them yet."""
         self.closed = False
+        self._why = "closed"
         self.suspended = False
         """Whether what comes is dropped, because a callback does not return while the queue is full."""
         self.halted = False
@@ -237,51 +251,56 @@ class EventQueue:
         """Told by a push that waits: how many seconds nothing was taken, and whether it waits no longer."""
         self._seen: tuple[int, int, int] | None = None
         self._seen_at = 0
-        self._on_ready = on_ready
-        self._clock = clock
-        self._lock = tasks.lock(f"queue {name}")
-        self._acquire = self._lock.acquire
-        self._release = self._lock.release
-        self.mine = self._lock.mine
-        """Whether the calling thread is in the middle of a change, out of which it was called."""
-        self._room = tasks.condition(self._lock, f"room in {name}")
-        self._quiet = tasks.condition(self._lock, f"end of {name}")
-        self._ranking = ranking
-        self._storage = storage
-        self.late = late
-        """The first of its stages, where other stations may have kept events for its receiver."""
-        self._stages: tuple[Stage, ...] = tuple(stages) if late is None else (late, *stages)
-        self._withheld = False
-        for place, stage in enumerate(self._stages):
-            stage.join(self, self._stages[place + 1] if place + 1 < len(self._stages) else None)
-        self._paced = tuple(stage for stage in self._stages if stage.paces)
-        # Waiting events by priority; usually a single band. What a band is, only the storage knows.
-        self._bands: dict[Any, Any] = {}
-        self.level = LOWEST_PRIORITY
-        """The priority that is delivered or, if it is higher, the highest that has come since."""
-        # Below this many a put only has to find the band: with another order there is more to do. Below the
-        # next that is so for an event of no more than `most_each`; below the last it has to count its bytes.
-        self._plain_below = self._small_below = self._measured_below = 0
-        self.waiting = 0
-        """How many events wait."""
         self._watched = False
         self.announced = False
         """Whether it stands among those that workers look at next; see `heliograph.channel.dispatch.pool`."""
+
+    def _begin_empty(self) -> None:
+        """Nothing waits; `carry` sets the bounds."""
+        # Waiting events by priority; usually a single band. What a band is, only the storage knows.
+        self._bands: dict[Any, Any] = {}
+        self.waiting = 0
+        """How many events wait."""
+        self.bytes = 0
+        """What the events take that wait, where they are counted so."""
+        self._is_counted = False
+        """Whether `bytes` counts what waits: else it does not reach the bound."""
+        self._least_each = self.most_each = SMALL
+        """What an event takes at most of those that wait, while they are not counted. It gets less when they
+        begin to be, not when they are no longer: who is about to put may look at it, as at `waiting`."""
+        self._size: Callable[[Any], int] | None = None
+        """Measures an event; None where the bound in events is enough."""
+        self._most_taken = UNBOUNDED
+        self.blocks_at: float = inf
+        """How many events wait when a supplier must wait too."""
+        # Below this many a put only has to find the band: with another order there is more to do. Below the
+        # next that is so for an event of no more than `most_each`; below the last it has to count its bytes.
+        self._plain_below = self._small_below = self._measured_below = 0
+        self._placed: tuple[int, int] | None = None
+        self.level = LOWEST_PRIORITY
+        """The priority that is delivered or, if it is higher, the highest that has come since."""
         self.last: Header | None = None
-        self._taken = 0
-        self.done = 0
-        """How many of the taken events were delivered. The taker alone writes it, without the lock."""
         self._hand: Sequence[Item] = ()
         """What was taken last."""
         self._in_hand: Waiting | None = None  # with an order, what was taken last
-        self._waiters = 0
-        self._quiet_waiters = 0
+
+    def _begin_counts(self) -> None:
+        """What the ledger asks for."""
+        self._taken = 0
+        self.done = 0
+        """How many of the taken events were delivered. The taker alone writes it, without the lock."""
         self._delivered = 0
         self._failed = 0
         self._expired = 0
         self._dropped: Counter[str] = Counter()
-        self._why = "closed"
-        self.carry(types)
+
+    def _join_stages(self, stages: Sequence[Stage]) -> None:
+        """Each stage passes on to the next, the last to this queue."""
+        self._stages: tuple[Stage, ...] = tuple(stages)
+        self._withheld = False
+        for place, stage in enumerate(self._stages):
+            stage.join(self, self._stages[place + 1] if place + 1 < len(self._stages) else None)
+        self._paced = tuple(stage for stage in self._stages if stage.paces)
 
     def carry(self, types: Iterable[type[Event]]) -> None:
         """The channel carries these types: go by a lower bound in events, or measure them."""
