@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import msgspec
 
+from heliograph.journal.consumers.lag import OUTSIDE
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -141,7 +143,10 @@ def _durable(channel: ChannelSnapshot, where: str, now_ns: int) -> Iterator[Find
             continue
         name = f"group:{one.name}" if one.is_group else one.name
         hours = (now_ns - one.seen_ts) / 3.6e12
-        if now_ns - one.seen_ts > AWAY_NS:
+        if one.owner == OUTSIDE:
+            text = f"{one.name}, which reads the files itself as Spark does, is {one.lag} events behind"
+            command = "look at its query; more cores, or a larger maxEventsPerTrigger"
+        elif now_ns - one.seen_ts > AWAY_NS:
             text = f"{one.name} is {one.lag} events behind and was last heard of {hours:.1f} hours ago"
             command = f"start its program, or: helio consumer delete {channel.name} {name}"
         else:

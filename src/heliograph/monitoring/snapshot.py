@@ -23,6 +23,8 @@ from heliograph.channel.receive.subscription import (
     Receiver,
 )
 from heliograph.errors import HeliographError, QueryFailed
+from heliograph.journal.consumers.lag import OUTSIDE
+from heliograph.journal.consumers.outside_readers import noted
 from heliograph.journal.names import GROUP_PLACE
 from heliograph.journal.store import JournalStore
 from heliograph.journal.writing.producer_leases import PREFIX
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from heliograph.channel.channel import Channel
     from heliograph.channel.ledger import QueueCounts
     from heliograph.links.mesh.mesh import Mesh
-    from heliograph.runtime.ports import Ports
+    from heliograph.runtime.ports import Disk, Ports
 
 TOPIC: Final = "monitoring.snapshot"
 WHY: Final = "monitoring.why"
@@ -111,6 +113,7 @@ class DurableSnapshot(msgspec.Struct, frozen=True):
     lag: int
     """Events that it has not acknowledged, whether its filter wants them or not."""
     owner: str
+    """Or that it is a reader outside of the station, as a query of Spark is."""
     seen_ts: int
     """When its owner was last heard of, in ns since 1970."""
 
@@ -243,7 +246,7 @@ def take(station: StationParts, only: str | None = None) -> StationSnapshot:
     found: list[ChannelSnapshot] = []
     room = MAX_ROWS
     for one in channels[:MAX_CHANNELS]:
-        told = _channel(one, min(room, MAX_RECEIVERS))
+        told = _channel(one, min(room, MAX_RECEIVERS), ports.disk)
         if told is not None:
             found.append(told)
             room -= len(told.receivers)
@@ -303,14 +306,16 @@ def ask_all(
     return found, silent
 
 
-def _channel(channel: Channel[Any], most: int) -> ChannelSnapshot | None:
+def _channel(channel: Channel[Any], most: int, disk: Disk | None) -> ChannelSnapshot | None:
     """None for one that is just being closed."""
     if channel.closed:
         return None
     stats = channel.stats()
     receivers = {one.name: one for one in channel.receivers()}
     store = channel.store
-    durable = tuple(_durable(store))[:MAX_RECEIVERS] if isinstance(store, JournalStore) else ()
+    durable: tuple[DurableSnapshot, ...] = ()
+    if isinstance(store, JournalStore):
+        durable = (*_durable(store), *_outside(store, channel.name, disk))[:MAX_RECEIVERS]
     raised = channel.raised()
     listed = [
         _receiver(receivers[name], counts, frozenset(one.name for one in durable), raised)
@@ -415,6 +420,15 @@ def _durable(store: JournalStore) -> Iterator[DurableSnapshot]:
             owner=state.owner,
             seen_ts=state.seen_ts,
         )
+
+
+def _outside(store: JournalStore, channel: str, disk: Disk | None) -> Iterator[DurableSnapshot]:
+    """Readers that no station knows, such as queries of Spark, as they have said of themselves."""
+    for one in () if disk is None else noted(disk, channel):
+        position = one.positions.get(store.partition)
+        if position is not None:
+            lag = max(0, store.watermark - max(position, store.earliest))
+            yield DurableSnapshot(one.name, False, position, lag, OUTSIDE, one.seen_ts)
 
 
 def _links(mesh: Mesh) -> Iterator[LinkSnapshot]:

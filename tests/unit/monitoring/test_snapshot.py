@@ -8,7 +8,10 @@ import pytest
 
 import heliograph as hg
 from heliograph.errors import Closed
-from heliograph.monitoring import snapshot
+from heliograph.journal.consumers.lag import OUTSIDE
+from heliograph.journal.consumers.outside_readers import note
+from heliograph.journal.store import JournalStore
+from heliograph.monitoring import doctor, snapshot
 from tests.e2e.link_support import LIMIT, own_meeting_folder, wait_until
 
 if TYPE_CHECKING:
@@ -64,6 +67,28 @@ def test_a_snapshot_has_the_journal_and_how_far_durable_consumers_are(tmp_path: 
         assert taken.free_bytes
         assert taken.folder == str(tmp_path)
         assert station.snapshot("another").channels == ()
+
+
+def test_a_snapshot_has_readers_that_no_station_knows(tmp_path: Path) -> None:
+    with hg.Station(tmp_path) as station:
+        tracks = station.channel("air.tracks", Track, qos=hg.QoS(durability="persistent"))
+        tracks.push_many([Track(n) for n in range(1_500)])
+        store = tracks.store
+        assert isinstance(store, JournalStore)
+        assert station.ports.disk is not None
+        # As a query of Spark does after each of its batches.
+        note(station.ports.disk, "air.tracks", "totals", {store.partition: 100, "elsewhere": 7}, 5)
+        taken = station.snapshot()
+        (one,) = taken.channels[0].durable
+        assert (one.name, one.acknowledged, one.lag, one.owner, one.seen_ts) == (
+            "totals",
+            100,
+            1_400,
+            OUTSIDE,
+            5,
+        )
+        (finding,) = doctor.examine([taken], [], taken.time_ns)
+        assert (finding.what, "look at its query" in finding.command) == ("lagging consumer", True)
 
 
 def test_stations_of_a_domain_tell_each_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

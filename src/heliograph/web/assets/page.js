@@ -201,9 +201,9 @@ function journalView() {
     { head: "acknowledged below", n: true, text: (d) => d.acknowledged, sort: (d) => d.acknowledged },
     { head: "owner", text: (d) => d.owner },
     { head: "last seen", n: true, text: (d) => (d.seen_ts && state.overview.time ? seconds(Math.max(0, state.overview.time - d.seen_ts / 1e9)) + " ago" : ""), sort: (d) => -d.seen_ts },
-  ], { pick: (d) => open(d.channel), label: "Durable consumers" });
+  ], { pick: (d) => open(d.channel), label: "Durable consumers and Spark queries" });
   main.replaceChildren(
-    make("h2", { text: "Durable consumers" }), make("div", { class: "scroll panel" }, behind),
+    make("h2", { text: "Durable consumers and Spark queries" }), make("div", { class: "scroll panel" }, behind),
     make("h2", { text: "Histories" }), make("div", { class: "scroll panel" }, kept));
   return { draw: () => {
     const channels = state.overview?.channels || [];
