@@ -80,6 +80,8 @@ if TYPE_CHECKING:
     from heliograph.errors import UnknownFormat as UnknownFormat
     from heliograph.errors import WouldDeadlock as WouldDeadlock
     from heliograph.errors import WrongEventType as WrongEventType
+    from heliograph.federation.crossing import CrossingStats as CrossingStats
+    from heliograph.federation.gateway import Gateway as Gateway
     from heliograph.filters.build import col as col
     from heliograph.filters.build import param as param
     from heliograph.flight_recorder import CutOut as CutOut
@@ -141,6 +143,8 @@ _HOMES = {
     "QueueFull SupplierFenced "
     "SupplierHeld Suspended UnknownFormat WouldDeadlock WrongEventType",
     "model.event": "Event EventId Header format_of",
+    "federation.crossing": "CrossingStats",
+    "federation.gateway": "Gateway",
     "filters.build": "col param",
     "model.formats": "Format",
     "journal": "Limits Store",

@@ -24,7 +24,7 @@ from heliograph.channel.channel import Channel
 from heliograph.channel.context import ChannelContext
 from heliograph.channel.dispatch.asyncio_loop import AsyncioLoop
 from heliograph.channel.dispatch.station_pools import CALLBACK_LIMIT, Pools
-from heliograph.channel.names import NamePatternSubscription, check_channel, types_needed
+from heliograph.channel.names import ChannelWatch, NamePatternSubscription, check_channel, types_needed
 from heliograph.configuration import check_station, load
 from heliograph.delivery.ack_watch import Watching
 from heliograph.delivery.coordinator import Coordinator
@@ -265,7 +265,7 @@ class Station:
         self._manager: Manager | None = None
         self._domain_manager: DomainManager | None = None
         self._trader: Trader | None = None
-        self._patterns: list[NamePatternSubscription] = []
+        self._patterns: list[NamePatternSubscription | ChannelWatch] = []
         self._discovery: ChannelDiscovery | None = None
         # What is open keeps itself alive through its streams and timers.
         self._togethers: weakref.WeakSet[PatternSubscription] = weakref.WeakSet()
@@ -489,14 +489,29 @@ class Station:
         subscription = NamePatternSubscription(
             pattern, callback, options, reserved=(RESERVED, STATION), forget=self.forget_pattern
         )
+        self._add_pattern(subscription)
+        return subscription
+
+    def each_channel(self, pattern: str, call: Callable[[Channel[Any]], object]) -> ChannelWatch:
+        """Call a function with every channel whose name fits, now and later, also of other stations.
+
+        Args:
+            pattern: of names, as in `subscribe`; a name fits itself.
+            call: must not wait, nor open or close channels: it is called where a channel is being opened.
+        """
+        self._check_usable()
+        watch = ChannelWatch(pattern, call, reserved=(RESERVED, STATION), forget=self.forget_pattern)
+        self._add_pattern(watch)
+        return watch
+
+    def _add_pattern(self, pattern: NamePatternSubscription | ChannelWatch) -> None:
         with self._lock:
-            self._patterns.append(subscription)
+            self._patterns.append(pattern)
             channels = list(self._channels.values())
         for channel in channels:
-            subscription.meet(channel)
+            pattern.meet(channel)
         if self.mesh is not None:
             self._discover()
-        return subscription
 
     def __reduce__(self) -> Never:
         raise NotPossible(
@@ -780,7 +795,7 @@ class Station:
         state = "forked" if self._forked else "closed" if self._closed else f"{len(self._channels)} channels"
         return f"<Station {self.id:016x}, {state}>"
 
-    def forget_pattern(self, subscription: NamePatternSubscription) -> None:
+    def forget_pattern(self, subscription: NamePatternSubscription | ChannelWatch) -> None:
         with self._lock:
             if subscription in self._patterns:
                 self._patterns.remove(subscription)
@@ -841,6 +856,15 @@ class Station:
 
         self.mesh.meet_all(MEET_LIMIT)
         return tuple(classes_of(self.mesh, name))
+
+    @property
+    def domain(self) -> str | None:
+        """The domain that it has joined; None: it is on its own."""
+        return self._domain
+
+    def keeps(self, name: str) -> bool:
+        """Whether a channel's history is kept, in its folder or by a station of the domain."""
+        return self._keeps(name) or (self.mesh is not None and self.mesh.recorded(name, None) is not None)
 
     def _keeps(self, name: str) -> bool:
         return self._keeping is not None and self._keeping.has(name)

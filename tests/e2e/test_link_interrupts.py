@@ -16,7 +16,7 @@ from heliograph.links.broadcast import publisher
 from heliograph.links.broadcast import queue as broadcast_queue
 from heliograph.links.session import link as session
 from heliograph.links.session import send_scheduler
-from heliograph.links.session.gateway import Gateway
+from heliograph.links.session.gateway import PeerGateway
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
 from tests.interrupts import Instants, Interrupt, interrupt
 from tests.support import EXAMPLES_FACTOR, examples
@@ -62,7 +62,7 @@ class Pair:
         if self.got != sorted(set(self.got)):
             twice = {number for number in self.got if self.got.count(number) > 1}
             return f"twice or out of order: {twice or self.got[-10:]}"
-        gateway = next(one for one in self.tracks.receivers() if isinstance(one, Gateway))
+        gateway = next(one for one in self.tracks.receivers() if isinstance(one, PeerGateway))
         if not gateway.wait_confirmed(WELL):
             return f"unconfirmed: {self.tracks.stats().total}"
         ledger = self.tracks.stats()

@@ -9,7 +9,7 @@ import pytest
 
 import heliograph as hg
 from heliograph.links.mesh import mesh
-from heliograph.links.session.gateway import Gateway
+from heliograph.links.session.gateway import PeerGateway
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def session_of(source: hg.Station, receiver: hg.Station) -> int:
 
 
 def all_confirmed(tracks: hg.Channel[Track]) -> bool:
-    gateways = [one for one in tracks.receivers() if isinstance(one, Gateway)]
+    gateways = [one for one in tracks.receivers() if isinstance(one, PeerGateway)]
     return all(one.wait_confirmed(LIMIT) for one in gateways) and not tracks.stats().total.pending
 
 

@@ -17,6 +17,7 @@ from weakref import WeakSet
 from heliograph.channel.ack_protocol import Acking, split
 from heliograph.channel.admin import FilteredConsumers, FilteredSuppliers, guard, points_of
 from heliograph.channel.filtered_channel import FilteredChannel
+from heliograph.channel.forwarder import Forwarder
 from heliograph.channel.history.memory import meets
 from heliograph.channel.history.partitions import Journalled
 from heliograph.channel.history.positions import check_without_history
@@ -482,6 +483,18 @@ class Channel(Generic[T]):
             supplier = self._new_supplier(full_name, named=name is not None)
             self.add_supplier(supplier)
         return guard(supplier, points) if points else supplier
+
+    @names_options
+    def forwarder(self, name: str) -> Forwarder[T]:
+        """What takes events in that were pushed in another domain, as they were pushed there.
+
+        Gateways use it; see `hg.Gateway`.
+
+        Args:
+            name: of the gateway, in errors and statistics.
+        """
+        check_name(self.name, "name", name)
+        return Forwarder(self, name, self.store, self.neighbours.first_arrivals, self.add_supplier)
 
     @property
     def operations(self) -> Operations:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from heliograph.channel.history.feed import ring_all
 from heliograph.channel.publish.acks import passing_from_elsewhere
+from heliograph.channel.publish.first_arrivals import FirstArrivals
 from heliograph.channel.publish.remote_supplier import RemotePersistentSupplier, RemoteSupplier
 from heliograph.channel.receive.subscription import QueuedReceiver
 from heliograph.channel.routing.forwarding import HERE, Origin
@@ -58,6 +59,8 @@ class LinkPort(Generic[T]):
         self._members = members
         self._journal = journal
         self._on_consumers: Callable[[], object] = lambda: None
+        self.first_arrivals = FirstArrivals(channel.ports, channel.name)
+        """Which events of other domains were here before."""
         self._said_apart: set[str] = set()
         self._said_unreadable: set[bytes] = set()
 

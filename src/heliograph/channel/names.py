@@ -59,6 +59,57 @@ def types_needed(name: str, *, kept: bool, joined: bool) -> NotPossible:
     return NotPossible(name, f"a new channel needs its event types: {how}")
 
 
+class NamePattern:
+    """A pattern of channel names: `*` stands for one part of a name, `**` for any number."""
+
+    def __init__(self, pattern: str, reserved: str | tuple[str, ...]) -> None:
+        self.text = pattern
+        self._reserved = reserved
+        self._regex = re.compile(pattern_regex(pattern))
+
+    def fits(self, name: str) -> bool:
+        """Whether it fits the name of a channel; channels about channels are meant by name only."""
+        is_about = name.startswith(self._reserved) and not self.text.startswith(self._reserved)
+        return not is_about and self._regex.fullmatch(name) is not None
+
+
+class ChannelWatch:
+    """Calls a function with every channel whose name fits a pattern, once each.
+
+    Args:
+        pattern: of names.
+        call: must not wait, nor open or close channels.
+        reserved: names of channels about channels begin with this.
+        forget: told when it is closed.
+    """
+
+    def __init__(
+        self,
+        pattern: str,
+        call: Callable[[Channel[Any]], object],
+        *,
+        reserved: str | tuple[str, ...],
+        forget: Callable[[ChannelWatch], object],
+    ) -> None:
+        self._pattern = NamePattern(pattern, reserved)
+        self._call = call
+        self._forget = forget
+        self._met: set[Channel[Any]] = set()
+
+    def wants(self, name: str) -> bool:
+        return self._pattern.fits(name)
+
+    def meet(self, channel: Channel[Any]) -> None:
+        """Call it for a channel whose name fits and that has not been met before."""
+        self._met = {met for met in self._met if not met.closed}
+        if channel not in self._met and self.wants(channel.name):
+            self._met.add(channel)
+            self._call(channel)
+
+    def close(self) -> None:
+        self._forget(self)
+
+
 class NamePatternSubscription:
     """One callback on every channel whose name fits a pattern."""
 
@@ -72,11 +123,10 @@ class NamePatternSubscription:
         forget: Callable[[NamePatternSubscription], object],
     ) -> None:
         self.pattern = pattern
-        self._reserved = reserved
+        self._names = NamePattern(pattern, reserved)
         self._forget = forget
         self._callback = callback
         self._options = options
-        self._regex = re.compile(pattern_regex(pattern))
         check_options("subscribe", options, "inline", "views", "name", "start")
         # What no channel could take is refused here: perhaps none is there yet.
         takes_header(callback)
@@ -85,9 +135,7 @@ class NamePatternSubscription:
         self._met: dict[Channel[Any], Receiver] = {}
 
     def wants(self, name: str) -> bool:
-        """Whether it fits the name of a channel; channels about channels are meant by name only."""
-        is_about = name.startswith(self._reserved) and not self.pattern.startswith(self._reserved)
-        return not is_about and self._regex.fullmatch(name) is not None
+        return self._names.fits(name)
 
     def meet(self, channel: Channel[Any]) -> None:
         """Subscribe to a channel if its name fits and it has not been met before."""

@@ -21,6 +21,7 @@
     │   ├── AppendTimeout           not durable in time; whether it will be is unknown          (retriable)
     │   ├── JournalBusy             too much waits for the disk already                         (retriable)
     │   ├── JournalClosed           the writer was closed
+    │   ├── CannotTell              an event of another domain may have been kept before
     │   ├── BatchTooLarge           more than one frame can hold
     │   ├── PartitionInUse          another writer has this partition; names it                 (retriable)
     │   ├── BadJournalFile          a file is none of ours, damaged, or newer than this program
@@ -213,6 +214,7 @@ from heliograph.errors.journal import (
     BadJournalFile,
     BatchRefused,
     BatchTooLarge,
+    CannotTell,
     CursorFenced,
     CursorHeld,
     HistoryDamaged,
@@ -290,6 +292,7 @@ __all__ = [
     "BatchTooLarge",
     "CallbackStuck",
     "CallbackSuspended",
+    "CannotTell",
     "ChannelError",
     "ChannelExists",
     "Closed",

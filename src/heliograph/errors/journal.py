@@ -74,6 +74,23 @@ class JournalClosed(JournalError):
         return f"the writer of {self.partition!r} is closed"
 
 
+class CannotTell(JournalError):
+    """An event of another domain is so old that nobody can tell whether it was kept: it is not kept."""
+
+    partition: str
+    """Where it was to be kept."""
+    event: str
+    """Its id."""
+    reason: str
+    """`too old`: ids of its time are no longer known; `no room`: there are too many suppliers to know."""
+
+    def __str__(self) -> str:
+        return (
+            f"event {self.event} may have been kept in {self.partition!r} before ({self.reason}): "
+            "it is not kept again"
+        )
+
+
 class BatchTooLarge(JournalError):
     """One append holds more than a frame can, and a frame is what is written whole or not at all."""
 

@@ -22,6 +22,8 @@ MAX_ESCAPED: Final = 200
 CHANNELS: Final = "channels"
 CONSUMERS: Final = "consumers"
 DELAYED: Final = "delayed"
+FORWARDED: Final = "forwarded"
+"""The folder with the ids of events that gateways between domains have brought."""
 HEADS: Final = "heads"
 SEALED: Final = "sealed"
 LOCK: Final = "lock"

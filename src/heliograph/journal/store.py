@@ -17,6 +17,7 @@ from heliograph.channel.publish.store_sink import NOTHING
 from heliograph.codec import decoder, encoder
 from heliograph.errors import (
     AppendTimeout,
+    CannotTell,
     DecodeError,
     FormatError,
     HistoryDamaged,
@@ -30,10 +31,11 @@ from heliograph.journal.inbox.adoption import OpenPartition
 from heliograph.journal.names import escaped
 from heliograph.journal.reading.reader import PartitionReader
 from heliograph.journal.writing.dedup_window import WINDOW, DedupWindow
+from heliograph.journal.writing.forwarded_ids import ForwardedIds
 from heliograph.journal.writing.producer_leases import ProducerLeases
 from heliograph.journal.writing.writer import PartitionWriter
 from heliograph.model.compatibility import defaults_of, why_apart
-from heliograph.model.event import Header, info_of
+from heliograph.model.event import VIA, Header, info_of
 from heliograph.model.formats import FormatRegistry
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
     from heliograph.journal.writing.receipt import AppendReceipt
     from heliograph.journal.writing.shared_threads import SharedThreads
     from heliograph.journal.writing.writer import WriterStats
-    from heliograph.model.event import Event
+    from heliograph.model.event import Event, EventId
     from heliograph.model.formats import Format
     from heliograph.model.history_epochs import Epochs
     from heliograph.qos.policies import Missing
@@ -205,6 +207,9 @@ class JournalStore:
         self._first_repeat = ports.tasks.lock(f"first repeated push of {channel}")
         self._repeats: DedupWindow | None = None
         self._repeats_read = False
+        self._forwarded = ForwardedIds(
+            ports, place, self._all_ids, earliest=lambda: self.earliest, watermark=lambda: self.watermark
+        )
 
     @property
     def watermark(self) -> int:
@@ -278,14 +283,39 @@ class JournalStore:
                 # Not of what is waited for, but of this push: that is the id to repeat it under.
                 raise AppendTimeout(self.partition, push_id, late.seconds) from late
         assert self._repeats is not None
+        is_forwarded = batch.shared.headers is not None and VIA in batch.shared.headers
+        if is_forwarded and not self._forwarded.is_read:
+            with self._first_repeat:
+                if not self._forwarded.is_read:
+                    self._forwarded.read()
         with self._repeating:
             if push_id in self._repeats:
                 return self._repeats.receipt(push_id) or NOTHING
-            receipt = self._writer.append(
-                self._rows_of(batch), level=level, attachment=batch, timeout=timeout, check=check
-            )
+            if is_forwarded and not self._is_first(batch.shared):
+                return NOTHING
+            try:
+                receipt = self._writer.append(
+                    self._rows_of(batch), level=level, attachment=batch, timeout=timeout, check=check
+                )
+            except BaseException:
+                if is_forwarded:
+                    self._forwarded.forget(batch.shared.id)
+                raise
             self._note(batch, receipt)
+        if is_forwarded:
+            receipt.add_final_callback(partial(self._forwarded_settled, batch.shared.id))
         return receipt
+
+    def _is_first(self, header: Header) -> bool:
+        """Whether no gateway has brought an event before; under the lock. CannotTell when nobody knows."""
+        verdict = self._forwarded.judge(header.id)
+        if verdict in ("too old", "no room"):
+            raise CannotTell(self.partition, str(header.id), verdict)
+        return verdict == "new"
+
+    def _forwarded_settled(self, event: EventId, receipt: AppendReceipt) -> None:
+        if receipt.lost is not None:
+            self._forwarded.forget(event)
 
     def supplier(self, name: str, owner: str | None = None) -> ProducerLease:
         return self._suppliers.open(name, owner or self._owner)
@@ -314,6 +344,13 @@ class JournalStore:
         with self._reading:
             gone = {one.offset: one for one in self._reader().left_out(start)}
         return [one for _, one in sorted({**gone, **there}.items())]
+
+    def _all_ids(self, start: int) -> Iterator[Record | CompactedIds]:
+        """The same in no order, without having them all at once."""
+        yield from self._rows(start)
+        with self._reading:
+            gone = self._reader().left_out(start)
+        yield from gone
 
     def _note(self, batch: OutgoingBatch, receipt: AppendReceipt) -> None:
         """Under the lock."""

@@ -55,8 +55,10 @@ DELAYED_EPOCHS: Final = 1 << 62
 SUB_PRIORITY: Final = "sub-priority"
 LATENCY: Final = "latency-ns"
 """The free headers that carry what a push says to dispatch orders; see `heliograph.qos.dispatch_order`."""
-OWN_HEADERS: Final = frozenset({PUSH_ID, SUB_PRIORITY, LATENCY})
-"""Free headers that a push sets by other options, and that no user can set."""
+VIA: Final = "via-domains"
+"""The free header that says through which domains an event has come by gateways, the first one first."""
+OWN_HEADERS: Final = frozenset({PUSH_ID, SUB_PRIORITY, LATENCY, VIA})
+"""Free headers that a push or a gateway sets, and that no user can set."""
 MAX_USER_HEADERS: Final = 64
 MAX_USER_HEADER: Final = 4096
 """How many free headers an event can carry, and how many characters the value of one can have."""

@@ -28,7 +28,7 @@ from heliograph.journal.consumers.outside_readers import noted
 from heliograph.journal.names import GROUP_PLACE
 from heliograph.journal.store import JournalStore
 from heliograph.journal.writing.producer_leases import PREFIX
-from heliograph.links.session.gateway import Gateway
+from heliograph.links.session.gateway import PeerGateway
 from heliograph.model.event import info_of
 
 if TYPE_CHECKING:
@@ -374,7 +374,7 @@ def _receiver(
 
 
 def _kind(receiver: Receiver, durable: frozenset[str]) -> str:
-    if isinstance(receiver, Gateway):
+    if isinstance(receiver, PeerGateway):
         return "gateway"
     if isinstance(receiver, InlineSubscription):
         return "inline"

@@ -9,7 +9,7 @@ import msgspec
 
 from heliograph.errors import InvalidEvent, UnknownOption
 from heliograph.model import field_types as ft
-from heliograph.model.event import LATENCY, MAX_USER_HEADER, MAX_USER_HEADERS, PUSH_ID, SUB_PRIORITY
+from heliograph.model.event import LATENCY, MAX_USER_HEADER, MAX_USER_HEADERS, PUSH_ID, SUB_PRIORITY, VIA
 from heliograph.model.formats import MAX_NAME
 from heliograph.qos.endpoint import PushOptions
 from heliograph.runtime.declared_options import Text, rows_of
@@ -144,6 +144,8 @@ def _checked_headers(headers: Mapping[str, str], *, room: int) -> dict[str, str]
     for name, value in headers.items():
         if name in _OPTION_IN:
             raise _refused("headers", f"cannot hold {name!r}, which is ours; say {_OPTION_IN[name]}=")
+        if name == VIA:
+            raise _refused("headers", f"cannot hold {name!r}, which gateways between domains set")
         if (reason := _NAME.why_not(name)) is not None:
             raise _refused("headers", f"has names; such a name is {reason}, not {name!r:.60}")
         if (reason := _VALUE.why_not(value)) is not None:

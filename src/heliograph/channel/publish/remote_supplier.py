@@ -22,7 +22,7 @@ from heliograph.channel.queueing.queue import BATCH
 from heliograph.channel.routing.compiler import MatchedQueues, changes_of
 from heliograph.channel.routing.forwarding import ELSEWHERE
 from heliograph.errors import Closed, ForkedStation
-from heliograph.model.event import Event, info_of
+from heliograph.model.event import VIA, Event, info_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,6 +47,8 @@ Few enough that calls which suddenly take half a second stay within the lease of
 
 PRIORITY: Final = 5
 """Where a lone event, as a broadcast has it, says its priority."""
+HEADERS: Final = 8
+"""Where it says its free headers."""
 NO_HEADER: Final = cast("Header", None)
 """For filters that ask for nothing of it."""
 
@@ -226,12 +228,15 @@ class RemoteSupplier(Source):
         return False
 
     def call(self, event: Event, header_of: Callable[[Any], Header], said: Any) -> bool:
-        """Call callbacks for one event, if that is all and nothing is to be queued; else False."""
+        """Call callbacks for one event, if that is all and nothing is to be queued; else False.
+
+        What a gateway has brought may have been here before, and is looked at first (`links.mesh.ingress`).
+        """
         try:
             call = self._calls[event.__class__]
         except KeyError:
             call = self._calls[event.__class__] = self._caller(event.__class__)
-        if call is None:
+        if call is None or (said[HEADERS] is not None and VIA in said[HEADERS]):
             return False
         self._taken_in += 1  # before: who was relieved of the reading does not come back here
         if call(event, header_of, said):
@@ -248,6 +253,8 @@ class RemoteSupplier(Source):
         """As `call`, for an event whose arrays hold during the call only; False if somebody may keep it."""
         route = self.entry.routes.get(event.__class__)
         if route is None or not route.shows or route.call_one is None:
+            return False
+        if said[HEADERS] is not None and VIA in said[HEADERS]:
             return False
         route.call_one(event, header_of, said)
         self._taken_in += 1
@@ -399,6 +406,8 @@ class RemoteSupplier(Source):
                     full = self.entry.allot(queues, item, lots)
                     if full is not None:
                         break
+                    if route.keep is not None:  # only what a gateway brought is kept for late joiners here
+                        route.keep(item)
                 done += 1
                 if route is not None and route.inline is not None:
                     called = route

@@ -2,7 +2,8 @@
 
 The seam is exact. A queue that has asked other stations holds what comes live meanwhile. With what a station
 has kept comes how far each of its suppliers was at that instant: what is live up to there has been kept, or
-was not worth keeping, and is left out; what is live from there on follows.
+was not worth keeping, and is left out; what is live from there on follows. What gateways between domains have
+brought is no station's own, and several may have kept it: of that each event passes once, by its id.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from heliograph.channel.queueing.stage import Stage
+from heliograph.model.event import VIA
+from heliograph.model.event_id_set import EventIdSet
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,6 +35,7 @@ class LateJoin(Stage):
         self._asked: set[int] = set()
         self._holds = 0
         self._floors: dict[tuple[str, int], int] = {}
+        self._forwarded = EventIdSet(lambda: 0, silence=0)  # the longest known is forgotten first
 
     def hold(self, station: int) -> bool:
         """Give nothing out until a `release` follows; False when this station has been asked before."""
@@ -54,15 +58,20 @@ class LateJoin(Stage):
             queue.drop_each(kept, "closed")
             return False
         self._floors.update(floors)
+        is_new = self.idle
         if self.idle:
             self.idle = False
             queue.stages_changed()
         live = queue.take_out()
         for item in kept:
-            self.pass_on(item, beyond=True)
+            if self._is_first(item):
+                self.pass_on(item, beyond=True)
+            else:
+                queue.drop_each((item,), "kept")
         for item in live:
-            # By what this station says alone: what others have kept may wait here too.
-            self._pass_above(item, floors, beyond=True)
+            # By what this station says alone: what others have kept may wait here too. What waits has passed
+            # here before, unless this is the first to say something.
+            self._pass_above(item, floors, beyond=True, is_new=is_new)
         return not self._holds
 
     @property
@@ -78,13 +87,22 @@ class LateJoin(Stage):
     def admit(self, item: Item, *, beyond: bool) -> bool:
         return self._pass_above(item, self._floors, beyond=beyond)
 
-    def _pass_above(self, item: Item, floors: Floors, *, beyond: bool) -> bool:
+    def _pass_above(self, item: Item, floors: Floors, *, beyond: bool, is_new: bool = True) -> bool:
         """Only what is live beyond what was kept."""
         header = item[1]
-        if header.sequence > floors.get((header.supplier, header.epoch), 0):
+        is_forwarded = header.headers is not None and VIA in header.headers
+        is_above = is_forwarded or header.sequence > floors.get((header.supplier, header.epoch), 0)
+        if is_above and (not is_new or self._is_first(item)):
             return self.pass_on(item, beyond=beyond)
         self.queue.drop_each((item,), "kept")
         return False
+
+    def _is_first(self, item: Item) -> bool:
+        """Whether it is no copy of what a gateway between domains has brought."""
+        header = item[1]
+        if header.headers is None or VIA not in header.headers:
+            return True
+        return self._forwarded.add(header.id) == "new"
 
     def _hold(self, more: int) -> None:
         self._holds += more

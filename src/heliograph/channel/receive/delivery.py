@@ -40,6 +40,11 @@ class Delivery(Generic[T]):
         return self._handed.header
 
     @property
+    def deadline_ns(self) -> int:
+        """The instant of the monotonic clock when its lifespan ends, in nanoseconds; 0: it does not."""
+        return self._handed.deadline
+
+    @property
     def attempt(self) -> int:
         """How often it was handed out, this time included, since its consumer or group was opened.
 
@@ -62,6 +67,13 @@ class Delivery(Generic[T]):
     async def aack(self) -> bool:
         """As `ack`, for asyncio: waiting for the disk does not hold up the loop."""
         return await asyncio.to_thread(self.ack)
+
+    def settle(self) -> None:
+        """As `ack`, without waiting for the disk: it is kept with what is acknowledged next.
+
+        For who can have it again: it may come again after a crash.
+        """
+        self._seat.settle(self._handed.number)
 
     def nak(self, delay: float = 0.0, reason: str = "") -> None:
         """Have it delivered again, after `delay` seconds; to any member, in a group.

@@ -13,7 +13,7 @@ from heliograph.channel.selection import Selection
 from heliograph.links.broadcast.carrier_choice import BEST_EFFORT, HIGH, NORMAL
 from heliograph.links.broadcast.queue import OVERTAKEN, BroadcastQueue
 from heliograph.links.session.confirmation import REFUSED, Account
-from heliograph.links.session.gateway import ASK_AGAIN, Gateway
+from heliograph.links.session.gateway import ASK_AGAIN, PeerGateway
 from heliograph.runtime.ports import seconds_until
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Hearing:
         return QueueCounts(dropped={self.account.reason: self.missed + self.unconfirmed})
 
 
-class BroadcastGateway(Gateway):
+class BroadcastGateway(PeerGateway):
     """The gateway of a channel to all stations that read the ring."""
 
     queue_kind = BroadcastQueue

@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from heliograph.channel.queueing.queue import Item
     from heliograph.links.broadcast.queue import PendingBatch, RowGateway
     from heliograph.links.session.confirmation import Owed
-    from heliograph.links.session.gateway import Gateway
+    from heliograph.links.session.gateway import PeerGateway
     from heliograph.links.session.wire_events import EventWriter, Said
     from heliograph.model.event import Event
     from heliograph.ring import RingWriter
@@ -320,7 +320,7 @@ class Broadcast:
 
     # What a gateway asks; in the pushing thread
 
-    def send_now(self, gateway: Gateway, item: Item) -> bool:
+    def send_now(self, gateway: PeerGateway, item: Item) -> bool:
         """Write an event that was pushed this instant; False when it has to be queued, or in a burst."""
         assert isinstance(gateway, BroadcastGateway)
         event, header, _ = item
@@ -348,7 +348,7 @@ class Broadcast:
             except RuntimeError:  # somebody else has it
                 pass
 
-    def send_bulk(self, gateway: Gateway, bulk: OutgoingBatch) -> bool:
+    def send_bulk(self, gateway: PeerGateway, bulk: OutgoingBatch) -> bool:
         """Likewise events that were pushed together."""
         assert isinstance(gateway, BroadcastGateway)
         if self._sending.mine():

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from heliograph.channel.selection import Selection
-from heliograph.links.session.gateway import Gateway
+from heliograph.links.session.gateway import PeerGateway
 from heliograph.model.event import EventId
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Carrier(Protocol):
     """See the module."""
 
     @property
-    def gateway(self) -> Gateway: ...
+    def gateway(self) -> PeerGateway: ...
 
     @property
     def conditions(self) -> Mapping[type[Event], Any]:
@@ -80,7 +80,7 @@ class LinkCarrier:
 
     def __init__(self, peer: Peer, channel: Channel[Any], conditions: dict[type[Event], Any]) -> None:
         self._link = link = peer.link
-        self.gateway = Gateway(channel, link.name, Selection(conditions), link, called=link.called)
+        self.gateway = PeerGateway(channel, link.name, Selection(conditions), link, called=link.called)
         self.gateway.report_in(peer.reports.owed)
         channel.neighbours.join_gateway(self.gateway)
 

@@ -50,6 +50,10 @@ class Ingress:
         self.unreadable = 0
         """Lone events that do not fit this station's class."""
         self._too_late = 0
+        self._repeated = 0
+        """Copies of events that other gateways between domains have brought before."""
+        self._untold = 0
+        """Those of which it cannot be told whether they are such copies: nobody gets them."""
         self._lock = tasks.lock(f"aside of {channel.name}")
         self._in_hand = 0
         """How many of `aside` the task that queues them is busy with: it counts those itself."""
@@ -63,6 +67,12 @@ class Ingress:
 
         When inline callbacks have not returned by an instant of the monotonic clock, the rest is put aside.
         """
+        if self.channel.store is None:  # of a history its keeper has looked for copies
+            events, repeated, untold = self.channel.neighbours.first_arrivals.only_first(events)
+            self._repeated += repeated
+            self._untold += untold
+            if not events:
+                return
         # The reader alone puts something aside, so what it sees to be empty stays so; else the lock decides.
         if self.aside:
             with self._lock:
@@ -99,13 +109,13 @@ class Ingress:
 
     @property
     def received(self) -> int:
-        """Events that were given to receivers; what waits here for room is not among them."""
-        return self.intake.pushed
+        """Events that receivers were given, now or before; what waits here for room is not among them."""
+        return self.intake.pushed + self._repeated
 
     @property
     def refused(self) -> int:
         """Events that nobody here will get: the channel was closed, they came too late, or do not fit."""
-        return self._too_late + self.unreadable + self.intake.let_go
+        return self._too_late + self.unreadable + self._untold + self.intake.let_go
 
     def _leave_out(self, events: int) -> None:
         if events:

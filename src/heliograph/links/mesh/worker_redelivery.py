@@ -38,7 +38,7 @@ from heliograph.channel.history.memory import meets
 from heliograph.channel.selection import Selection
 from heliograph.errors import GivenUp
 from heliograph.links.session import messages as m
-from heliograph.links.session.gateway import Gateway, GatewayQueue
+from heliograph.links.session.gateway import GatewayQueue, PeerGateway
 from heliograph.model.event import EventId
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class UnackedQueue(GatewayQueue):
         self.book.settle(header.id)
 
 
-class RedeliveringGateway(Gateway):
+class RedeliveringGateway(PeerGateway):
     """A gateway to whichever process of a worker is there."""
 
     queue_kind = UnackedQueue

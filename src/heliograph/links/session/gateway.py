@@ -172,13 +172,13 @@ def _last_header(bulk: OutgoingBatch) -> Header:
 class Sender(Protocol):
     """What a gateway asks of its link."""
 
-    def ready(self, gateway: Gateway) -> None:
+    def ready(self, gateway: PeerGateway) -> None:
         """Events wait."""
         ...
 
-    def send_now(self, gateway: Gateway, item: Item) -> bool: ...
+    def send_now(self, gateway: PeerGateway, item: Item) -> bool: ...
 
-    def send_bulk(self, gateway: Gateway, bulk: OutgoingBatch) -> bool: ...
+    def send_bulk(self, gateway: PeerGateway, bulk: OutgoingBatch) -> bool: ...
 
     def ask(self) -> None:
         """Have the other station say soon what it has taken in."""
@@ -189,7 +189,7 @@ ASK_AGAIN: Final = 0.05
 """Seconds after which a station that is waited for is asked once more what it has taken in."""
 
 
-class Gateway(QueuedReceiver):
+class PeerGateway(QueuedReceiver):
     """See the module."""
 
     queue_kind: ClassVar[type[GatewayQueue]] = GatewayQueue

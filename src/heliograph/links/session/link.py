@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from heliograph.channel.dispatch.reader_handover import Reader
     from heliograph.channel.queueing.queue import Item
     from heliograph.links.contract import Buffer, Connection
-    from heliograph.links.session.gateway import Gateway
+    from heliograph.links.session.gateway import PeerGateway
     from heliograph.links.session.retransmission import Batch
     from heliograph.links.session.wire_events import EventWriter
     from heliograph.runtime.ports import Ports
@@ -210,7 +210,7 @@ class Link:
         self._messages.post(posted)
         self.pump()
 
-    def send_now(self, gateway: Gateway, item: Item) -> bool:
+    def send_now(self, gateway: PeerGateway, item: Item) -> bool:
         """Send an event that was pushed this instant, by the shortest way: somebody may wait for it.
 
         False when it has to be queued: because something waits already, or in a burst, where events are
@@ -218,7 +218,7 @@ class Link:
         """
         return self._is_quiet() and self._send_at_once(gateway, self._packer.only, item)
 
-    def send_bulk(self, gateway: Gateway, bulk: OutgoingBatch) -> bool:
+    def send_bulk(self, gateway: PeerGateway, bulk: OutgoingBatch) -> bool:
         """Send events that were pushed together, as one frame; False when they have to be queued."""
         return self._send_at_once(gateway, self._packer.bulk, bulk)
 
@@ -226,7 +226,7 @@ class Link:
         return self._unpacker.heard or self._clock.monotonic_ns() - self._last_sent_ns > QUIET_NS
 
     def _send_at_once(
-        self, gateway: Gateway, pack: Callable[[Gateway, P], list[Buffer] | None], what: P
+        self, gateway: PeerGateway, pack: Callable[[PeerGateway, P], list[Buffer] | None], what: P
     ) -> bool:
         if self._is_sending or self._task_sends:
             return False
@@ -280,7 +280,7 @@ class Link:
         self._state_due = True
         self._arm()
 
-    def pause(self, gateway: Gateway, *, paused: bool) -> None:
+    def pause(self, gateway: PeerGateway, *, paused: bool) -> None:
         """Stop sending a channel's events, or go on."""
         gateway.paused = paused
         if not paused:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from heliograph.channel.batch import OutgoingBatch
     from heliograph.channel.queueing.queue import Item
     from heliograph.links.contract import Buffer
-    from heliograph.links.session.gateway import Gateway
+    from heliograph.links.session.gateway import PeerGateway
     from heliograph.links.session.retransmission import Batch, RecordSource
     from heliograph.links.session.wire_events import EventWriter
     from heliograph.model.event import Event
@@ -115,7 +115,7 @@ class Packer:
         payload = m.data_payload([m.Run(m.RECORDS, m.MESSAGES, len(posted), m.array_of(posted))])
         return self.out[CONTROL].add(len(posted), payload, len(payload), waiting, len(posted))
 
-    def events(self, gateway: Gateway) -> list[tuple[int, Batch[bytes]]] | None:
+    def events(self, gateway: PeerGateway) -> list[tuple[int, Batch[bytes]]] | None:
         """Take events of a gateway and put them into batches of one lane each; None when none waited.
 
         There are no batches when what waited was too large for any.
@@ -134,7 +134,7 @@ class Packer:
         finally:
             queue.settle()
 
-    def only(self, gateway: Gateway, item: Item) -> list[Buffer] | None:
+    def only(self, gateway: PeerGateway, item: Item) -> list[Buffer] | None:
         """An event alone, as a frame that is numbered and kept like any batch; None when that cannot be.
 
         It cannot be before its stream has been announced on its lane, nor if it is large.
@@ -154,7 +154,7 @@ class Packer:
         self.has_room = outbox.has_room
         return [frame]
 
-    def bulk(self, gateway: Gateway, bulk: OutgoingBatch) -> list[Buffer] | None:
+    def bulk(self, gateway: PeerGateway, bulk: OutgoingBatch) -> list[Buffer] | None:
         """As `only`, for events that were pushed together."""
         lane, cls = bulk.first.priority, bulk.events[0].__class__
         stream = self._told.get((lane, gateway.channel.name, cls))
@@ -168,7 +168,7 @@ class Packer:
         runs = [(cls, len(bulk), m.UNIFORM, records)]
         return m.data_frame(lane, self._batch(gateway.channel.name, lane, runs, gateway.bypassed.direct))
 
-    def _batches(self, gateway: Gateway, lane: int, items: list[Item]) -> list[tuple[int, Batch[bytes]]]:
+    def _batches(self, gateway: PeerGateway, lane: int, items: list[Item]) -> list[tuple[int, Batch[bytes]]]:
         """One batch, or several where the events are large."""
         # A history may hold several versions of one class.
         several = len(gateway.channel.types) > 1 or gateway.bypassed is None
@@ -192,7 +192,7 @@ class Packer:
         return [(lane, self._batch(gateway.channel.name, lane, runs, gateway.queue))]
 
     def _pieces(
-        self, gateway: Gateway, lane: int, item: Item, records: bytes
+        self, gateway: PeerGateway, lane: int, item: Item, records: bytes
     ) -> list[tuple[int, Batch[bytes]]]:
         """One event that is too large for a frame."""
         if len(records) > m.MAX_EVENT:

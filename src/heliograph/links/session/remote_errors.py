@@ -20,6 +20,7 @@ NAMED: Final = {
         e.AppendFailed,
         e.AppendTimeout,
         e.BatchTooLarge,
+        e.CannotTell,
         e.ChannelExists,
         e.CursorFenced,
         e.CursorHeld,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from heliograph.links.session.gateway import Gateway
+    from heliograph.links.session.gateway import PeerGateway
     from heliograph.runtime.ports import Signal
 
 QUIET_NS: Final = 10_000
@@ -36,12 +36,12 @@ class SendScheduler:
         self._wake = wake
         self._is_quiet = is_quiet
         self._send = send
-        self.listed: deque[Gateway] = deque()
+        self.listed: deque[PeerGateway] = deque()
         """The gateways that have something to send."""
         self.is_armed = False
         """Whether the task was woken and has not looked yet; it sets this back before it looks."""
 
-    def ready(self, gateway: Gateway) -> None:
+    def ready(self, gateway: PeerGateway) -> None:
         """A gateway has events. Called by the pushing thread when it queues the first one, and in a burst."""
         queue = gateway.queue
         quiet = not gateway.listed and self._is_quiet()
@@ -56,7 +56,7 @@ class SendScheduler:
         if gateway.bypassed is not None:
             gateway.bypassed.rest(gateway.burst_at)
 
-    def list(self, gateway: Gateway) -> None:
+    def list(self, gateway: PeerGateway) -> None:
         gateway.listed = True
         self.listed.append(gateway)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from heliograph.channel.batch import OutgoingBatch
     from heliograph.channel.channel import Channel
     from heliograph.channel.queueing.queue import Item
-    from heliograph.links.session.gateway import Gateway
+    from heliograph.links.session.gateway import PeerGateway
 
 
 class Low(hg.Event, name="handed.low"):
@@ -48,12 +48,12 @@ class FakeLink:
         self.closed = False
         self.session = station
 
-    def ready(self, gateway: Gateway) -> None: ...
+    def ready(self, gateway: PeerGateway) -> None: ...
 
-    def send_now(self, gateway: Gateway, item: Item) -> bool:
+    def send_now(self, gateway: PeerGateway, item: Item) -> bool:
         return False
 
-    def send_bulk(self, gateway: Gateway, bulk: OutgoingBatch) -> bool:
+    def send_bulk(self, gateway: PeerGateway, bulk: OutgoingBatch) -> bool:
         return False
 
     def ask(self) -> None: ...
@@ -63,7 +63,7 @@ class FakeLink:
     def close(self) -> None:
         self.closed = True
 
-    def pause(self, gateway: Gateway, *, paused: bool) -> None:
+    def pause(self, gateway: PeerGateway, *, paused: bool) -> None:
         gateway.paused = paused
 
 
