@@ -30,6 +30,7 @@ MODULES = (
     "bench.peers.recovery",
     "bench.peers.scale",
     "bench.peers.links",
+    "bench.peers.network",
     "bench.peers.rings",
     "bench.peers.sizes",
     "bench.peers.timers",

@@ -61,7 +61,7 @@ from heliograph.runtime.declared_options import (
     seconds,
     whole,
 )
-from heliograph.runtime.endpoints import Network, why_not_endpoints
+from heliograph.runtime.endpoints import MAX_REPAIR_BYTES, MAX_REPAIR_EVENTS, Network, why_not_endpoints
 from heliograph.runtime.timers import MAX_TIMERS
 
 if TYPE_CHECKING:
@@ -155,6 +155,8 @@ class Configuration(msgspec.Struct, frozen=True):
     connect: Sequence[str] | None = None
     insecure: bool | None = None
     identity: str | None = None
+    repair_events: int | None = None
+    repair_bytes: int | None = None
     timers: int = MAX_TIMERS
     patterns: Bounds = Bounds()
     every_channel: Mapping[str, Any] = {}
@@ -173,21 +175,16 @@ class Configuration(msgspec.Struct, frozen=True):
         changed = {**inline, **self.every_channel, **self.channels.get(channel, {})}
         return _qos({**_fields(said), **changed}) if changed else said
 
-    def network(
-        self,
-        listen: Sequence[str],
-        connect: Sequence[str],
-        *,
-        insecure: bool,
-        identity: str | os.PathLike[str] | None,
-    ) -> Network:
-        """Where a station listens and connects to: what the file says, or else what the program said."""
-        identity = identity if self.identity is None else self.identity
+    def network(self, said: Network) -> Network:
+        """How a station meets those of other hosts: what the file says, or else what the program said."""
+        identity = said.identity if self.identity is None else self.identity
         return Network(
-            tuple(listen if self.listen is None else self.listen),
-            tuple(connect if self.connect is None else self.connect),
-            insecure if self.insecure is None else self.insecure,
+            tuple(said.listen if self.listen is None else self.listen),
+            tuple(said.connect if self.connect is None else self.connect),
+            said.insecure if self.insecure is None else self.insecure,
             None if identity is None else os.fspath(identity),
+            self.repair_events or said.repair_events,
+            self.repair_bytes or said.repair_bytes,
         )
 
     def journal_of(self, channel: str) -> dict[str, Any]:
@@ -331,6 +328,16 @@ class StationOptions(TypedDict, total=False):
             seconds(0, _LONGEST),
         ),
     ]
+    repair_events: Annotated[
+        int,
+        Option(
+            "that each lane of a stream to other hosts keeps for stations that did not get them",
+            whole(1, MAX_REPAIR_EVENTS),
+        ),
+    ]
+    repair_bytes: Annotated[
+        int, Option("likewise; what reaches its bound first counts", whole(1_024, MAX_REPAIR_BYTES))
+    ]
     page: Annotated[
         bool | int | str,
         Option(
@@ -359,7 +366,10 @@ def check_station(options: Mapping[str, Any]) -> None:
             raise NotPossible(f"{name}={value!r:.60}", f"allowed is {allowed}")
 
 
-_STATION: Final = ("callback_limit", "peer_limit", "priority", "listen", "connect", "insecure", "identity")
+_STATION: Final = (
+    *("callback_limit", "peer_limit", "priority"),
+    *("listen", "connect", "insecure", "identity", "repair_events", "repair_bytes"),
+)
 """Options of a station that its file may say, beside `transport`."""
 _SWITCH: Final = Switch("true or false")
 

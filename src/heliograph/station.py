@@ -49,6 +49,7 @@ from heliograph.monitoring.station_events import STATION, StationEvents
 from heliograph.qos.matching import differences
 from heliograph.qos.policies import QoS
 from heliograph.runtime.declared_options import rows_of
+from heliograph.runtime.endpoints import REPAIR_BYTES, REPAIR_EVENTS, Network
 from heliograph.runtime.error_reporting import ErrorReports, reporter, run_all
 from heliograph.runtime.option_names import insist_on_known, names_options
 from heliograph.runtime.ports import LocalDisk, Ports, seconds_until, system_ports
@@ -77,7 +78,6 @@ if TYPE_CHECKING:
     from heliograph.monitoring.why import Asker
     from heliograph.patterns.pattern import Pattern
     from heliograph.patterns.subscription import PatternSubscription
-    from heliograph.runtime.endpoints import Network
     from heliograph.runtime.error_reporting import OnError
     from heliograph.scheduling.tasks import Schedule
     from heliograph.web.server import PageServer
@@ -141,6 +141,9 @@ class Station:
             station can read and send everything.
         standby: waits up to so many seconds for a folder that another station has, and takes it over when
             that one has ended, however it ended; the time begins when it is opened.
+        repair_events: events that each lane of a stream to other hosts keeps in memory for stations that did
+            not get them; see `docs/guides/network.md`.
+        repair_bytes: likewise their bytes. What reaches its bound first counts.
         page: serves a page that shows this station and its domain in a browser: True on a loopback address,
             a port of it, or "host:port"; `station.page` is its link. Needs `pip install 'heliograph[page]'`.
         on_error: called with (receiver's name, header, exception) when a callback raises, or with None for
@@ -168,6 +171,8 @@ class Station:
         identity: str | os.PathLike[str] | None = None,
         insecure: bool = False,
         standby: float = 0.0,
+        repair_events: int = REPAIR_EVENTS,
+        repair_bytes: int = REPAIR_BYTES,
         page: bool | int | str = False,
         on_error: Callable[[str, Header | None, BaseException], None] | None = None,
         ports: Ports | None = None,
@@ -187,13 +192,24 @@ class Station:
                 "identity": identity,
                 "insecure": insecure,
                 "standby": standby,
+                "repair_events": repair_events,
+                "repair_bytes": repair_bytes,
             }
         )
         check_joining(domain, transport, peer_limit)
         self._configuration = configuration_of(config)
         transport = self._configuration.transport or transport
         peer_limit = self._configuration.peer_limit or peer_limit
-        network = self._configuration.network(listen, connect, insecure=insecure, identity=identity)
+        network = self._configuration.network(
+            Network(
+                listen,
+                connect,
+                insecure,
+                None if identity is None else os.fspath(identity),
+                repair_events,
+                repair_bytes,
+            )
+        )
         check_joining(domain, transport, peer_limit, network)
         keeps = folder is not None or ports is not None
         published = _published_to(store, self._configuration.store, keeps=keeps)

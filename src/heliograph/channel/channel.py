@@ -1008,18 +1008,24 @@ class Channel(Generic[T]):
         """Close a receiver. A push that waits for it holds no lock, and lets go."""
         is_local = receiver.name not in self._members.gateways
         with self._members.still():
-            if self._members.receivers.get(receiver.name) is not receiver:
+            if not self.drop_while_still(receiver, reason):
                 return
-            del self._members.receivers[receiver.name]
-            self._accounts.fold(self._members.receivers)
-            self._accounts.leave(receiver)
-            self._members.leave(receiver, reason)
-            if self._recording is not None:
-                self._recording.left(receiver.name, receiver.counts)
         if self.monitor is not None:
             self.monitor.left(receiver.name)
         if is_local:
             self._services.changed(self)
+
+    def drop_while_still(self, receiver: Receiver, reason: str) -> bool:
+        """The same where no push is half done; False when it is closed already."""
+        if self._members.receivers.get(receiver.name) is not receiver:
+            return False
+        del self._members.receivers[receiver.name]
+        self._accounts.fold(self._members.receivers)
+        self._accounts.leave(receiver)
+        self._members.leave(receiver, reason)
+        if self._recording is not None:
+            self._recording.left(receiver.name, receiver.counts)
+        return True
 
     def change_receivers(self, wanted: Mapping[Receiver, Selection]) -> list[Receiver]:
         """From one push on, what they want is this; those of them that are open. See `Receiver.change`."""

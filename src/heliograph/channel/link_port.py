@@ -156,6 +156,25 @@ class LinkPort(Generic[T]):
             self._members.change({gateway: Selection(dict(conditions))})
         return waiting
 
+    def hand_over(
+        self, change: Callable[[], QueuedReceiver | None], gateway: QueuedReceiver | None = None
+    ) -> None:
+        """Do this while no push is half done.
+
+        From then on a further gateway gets events, if there is one, and the one that is returned gets none.
+        """
+        if gateway is not None:
+            self._members.gateways[gateway.name] = gateway
+        with self._members.still():
+            if gateway is not None:
+                self._members.join(gateway, from_history=False)
+                gateway.queue.joined()
+            left = change()
+            if left is not None:
+                self._channel.drop_while_still(left, "closed")
+        if gateway is not None:
+            gateway.queue.start()
+
     def relay(self, gateway: Relay, worker: object | None) -> None:
         """Have a gateway get what other stations push, too, but not what comes from that worker.
 

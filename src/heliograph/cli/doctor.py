@@ -91,10 +91,10 @@ def _network(
 ) -> Callable[[str, Collection[int]], Iterator[Finding]]:
     """Looks at what a station of these options has outside of its process; mistakes in them fail at once."""
     from heliograph.cli.network_checks import examine_network  # noqa: PLC0415 - as above
-    from heliograph.runtime.endpoints import parse  # noqa: PLC0415 - as above
+    from heliograph.runtime.endpoints import Network, parse  # noqa: PLC0415 - as above
     from heliograph.station import configuration_of  # noqa: PLC0415 - as above
 
-    network = configuration_of(config).network(listen, connect, insecure=True, identity=identity)
+    network = configuration_of(config).network(Network(listen, connect, insecure=True, identity=identity))
     for endpoint in (*network.listen, *network.connect):
         parse(endpoint)
     return partial(examine_network, network)

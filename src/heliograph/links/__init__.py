@@ -5,6 +5,7 @@ transports   Unix sockets, Zenoh between hosts, a network in memory; discovery o
 session      the conversation with one peer: messages, numbered streams, requests and replies
 mesh         all peers of a station: egress, ingress, failure detector
 interest     what a station wants of others' channels, and whether two stations' channels go together
+streams      events to other hosts, put once for all stations that want the same
 broadcast    one shared-memory ring per station, read by all peers of the host
 history      histories that another station keeps
 groups       groups whose members are in several stations
@@ -101,6 +102,7 @@ def join(
     from heliograph.links.broadcast.shared_memory import Rings, rings_of  # noqa: PLC0415 - as the next
     from heliograph.links.mesh.failure_detector import check_limit  # noqa: PLC0415 - as above
     from heliograph.links.mesh.mesh import Mesh  # noqa: PLC0415 - stations on their own need no links
+    from heliograph.links.streams.gateway import StreamLimits  # noqa: PLC0415 - as above
     from heliograph.links.transports.backoff import Stalls  # noqa: PLC0415 - as the next
 
     check_limit(peer_limit)
@@ -131,7 +133,18 @@ def join(
                 is_near=lambda station: station in here.others(),
             )
             made = CombinedTransport(here, other_hosts)
-    mesh = Mesh(identity, made, ports, channel, new_reader, rings=rings, peer_limit=peer_limit, stalls=stalls)
+    limits = StreamLimits(network.repair_events, network.repair_bytes) if network else StreamLimits()
+    mesh = Mesh(
+        identity,
+        made,
+        ports,
+        channel,
+        new_reader,
+        rings=rings,
+        peer_limit=peer_limit,
+        stalls=stalls,
+        stream_limits=limits,
+    )
     if other_hosts is not None:
         other_hosts.on_unreachable = mesh.suspect
     try:

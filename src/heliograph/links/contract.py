@@ -19,10 +19,10 @@ those larger than `MAX_HELLO`, before any memory is set aside for them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from heliograph.links.transports.peer_process import PeerProcess
     from heliograph.runtime.ports import Clock
@@ -108,6 +108,49 @@ class Connection(Protocol):
     def received_bytes(self) -> int: ...
 
 
+class StreamKey(NamedTuple):
+    """One lane of a stream."""
+
+    channel: str
+    derivation: str
+    """Which events of the channel: a digest of what was asked for."""
+    station: int
+    """That puts them."""
+    lane: int
+
+
+class StreamPutter(Protocol):
+    """Puts into one lane of a stream, for some stations."""
+
+    def put(self, data: bytes) -> None:
+        """Send it to all of them, without waiting for any of them for long."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class StreamTransport(Protocol):
+    """Carries what is put once to all stations that it is for. Puts may be lost, and are never changed.
+
+    Those of one lane arrive in the order in which they were put, those of another lane may overtake them.
+    """
+
+    def putter(self, key: StreamKey, stations: Iterable[int]) -> StreamPutter:
+        """Whoever else wants to may hear it, too."""
+        ...
+
+    def receive(self, most: int) -> list[tuple[StreamKey, bytes]]:
+        """Wait until something was put for this station, or `wake`; so many of all that has come.
+
+        When more comes than is taken, the oldest is let go of. LinkLost at the end. By one task at a time.
+        """
+        ...
+
+    def wake(self) -> None:
+        """Have the task return that waits, or the next one that would."""
+        ...
+
+
 Connected: TypeAlias = "Callable[[Connection, int | None], None]"
 """Called with each new connection, and the station that was dialled; None when this side was."""
 
@@ -121,6 +164,11 @@ class Transport(Protocol):
 
     def others(self) -> set[int]:
         """The other stations that are alive, as far as can be known."""
+        ...
+
+    @property
+    def streams(self) -> StreamTransport | None:
+        """What carries streams to the stations that it connects to; None: nothing does."""
         ...
 
     @property

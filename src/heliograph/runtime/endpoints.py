@@ -21,6 +21,10 @@ _ENDPOINT: Final = re.compile(
 )
 PROTOCOLS: Final = ("tcp", "tls", "quic")
 MAX_ENDPOINTS: Final = 64
+REPAIR_EVENTS: Final = 65_536
+REPAIR_BYTES: Final = 64 << 20
+MAX_REPAIR_EVENTS: Final = 100_000_000
+MAX_REPAIR_BYTES: Final = 1 << 40
 EXAMPLE: Final = "protocol/host:port, such as 'tcp/127.0.0.1:7447'"
 
 
@@ -48,6 +52,9 @@ class Network(msgspec.Struct, frozen=True):
     insecure: bool = False
     identity: str | None = None
     """The folder of this station's certificate and key."""
+    repair_events: int = REPAIR_EVENTS
+    repair_bytes: int = REPAIR_BYTES
+    """What each lane of a stream keeps in memory for stations that did not get it."""
 
     def __bool__(self) -> bool:
         return bool(self.listen or self.connect)

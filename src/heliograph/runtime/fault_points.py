@@ -3,11 +3,13 @@
     HELIO_FAULT="after-staging:3"                     killed at the third time that this process comes there
     HELIO_FAULT="after-adoption@/tmp/once"            killed only if it can remove that file: once for all
     HELIO_FAULT="stop:in-manifest@/tmp/once"          stopped there instead, so that others can be killed
+    HELIO_FAULT="lose:stream-put:7"                   what comes there is lost, every seventh time
 
 Dying means SIGKILL: nothing is flushed, closed or told. A process that is stopped (SIGSTOP) has written its
 id to `FILE.pid` before. The points stand where a batch on its way from Spark into a journal has just changed
-its state, where a job has changed a table, and where a segment was published; `docs/guides/spark.md`,
-`docs/guides/pipeline.md` and `docs/guides/stores.md` list them. Without the variable a point costs nothing
+its state, where a job has changed a table, where a segment was published, and where a put of another host
+comes in; `docs/guides/spark.md`, `docs/guides/pipeline.md`, `docs/guides/stores.md` and
+`docs/guides/network.md` list them. Without the variable a point costs nothing
 worth measuring.
 """
 
@@ -38,11 +40,14 @@ TABLE_POINTS: Final = (
 )
 LINK_POINTS: Final = ("table-linked", "table-registered", "table-swept")
 STORE_POINTS: Final = ("store-uploaded", "store-manifest", "store-indexed")
-KNOWN: Final = (*POINTS, *TABLE_POINTS, *LINK_POINTS, *STORE_POINTS)
+DOORS: Final = ("stream-put",)
+"""Where something comes in that may be lost."""
+KNOWN: Final = (*POINTS, *TABLE_POINTS, *LINK_POINTS, *STORE_POINTS, *DOORS)
 
 
 class _Armed(NamedTuple):
     stops: bool
+    loses: bool
     point: str
     passes: int
     token: str
@@ -52,17 +57,28 @@ def _armed(text: str | None) -> _Armed | None:
     if not text:
         return None
     head, _, token = text.partition("@")
-    point, _, passes = head.removeprefix("stop:").partition(":")
-    stops = head.startswith("stop:")
-    if point not in KNOWN or not (passes or "1").isdigit() or (stops and not token):
+    point, _, passes = head.removeprefix("stop:").removeprefix("lose:").partition(":")
+    stops, loses = head.startswith("stop:"), head.startswith("lose:")
+    is_sound = point in KNOWN and (passes or "1").isdigit() and int(passes or "1") > 0
+    if not is_sound or (stops and not token) or loses != (point in DOORS):
         raise ValueError(
-            f"{VARIABLE}={text!r}: it is [stop:]POINT[:PASSES][@FILE], and the points are {', '.join(KNOWN)}"
+            f"{VARIABLE}={text!r}: it is [stop:]POINT[:PASSES][@FILE], or lose:POINT:PASSES for "
+            f"{', '.join(DOORS)}, and the points are {', '.join(KNOWN)}"
         )
-    return _Armed(stops, point, int(passes or "1"), token)
+    return _Armed(stops, loses, point, int(passes or "1"), token)
 
 
 _fault = _armed(os.environ.get(VARIABLE))
 _passed = 0
+
+
+def loses(point: str) -> bool:
+    """Whether what has come in at a point is to be lost."""
+    global _passed  # noqa: PLW0603 - as below
+    if _fault is None or not _fault.loses or _fault.point != point:
+        return False
+    _passed += 1
+    return _passed % _fault.passes == 0
 
 
 def reach(point: str) -> None:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-import msgspec
-
-from heliograph.channel.ledger import QueueCounts
 from heliograph.channel.routing.conditions import AnyCondition, ReceiverCondition
 from heliograph.channel.selection import Selection
 from heliograph.links.broadcast.carrier_choice import BEST_EFFORT, HIGH, NORMAL
 from heliograph.links.broadcast.queue import OVERTAKEN, BroadcastQueue
-from heliograph.links.session.confirmation import REFUSED, Account
-from heliograph.links.session.gateway import ASK_AGAIN, PeerGateway
-from heliograph.runtime.ports import seconds_until
+from heliograph.links.session.audience import Audience, Hearing
+from heliograph.links.session.gateway import PeerGateway
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from heliograph.channel.channel import Channel
+    from heliograph.channel.ledger import QueueCounts
     from heliograph.channel.queueing.queue import Item
     from heliograph.links.broadcast.loss_count import Wishes
     from heliograph.links.broadcast.publisher import Broadcast
@@ -43,7 +39,7 @@ class ReaderSession:
     def __init__(self, station: int, row: int) -> None:
         self.station = station
         self.row = row
-        self.hearings: list[Hearing] = []
+        self.hearings: list[Hearing[BroadcastGateway, ReaderSession]] = []
         """What it was sent of the channels that it takes or took last, and has confirmed."""
         self.takes: set[str] = set()
         """The channels of which it gets what is written behind all that has been made."""
@@ -57,51 +53,7 @@ class ReaderSession:
         """Whether it was overtaken."""
 
 
-class Hearing:
-    """What one session of a station was sent of one gateway's events, and has confirmed.
-
-    From when it takes the channel until it takes it no more; both stand in the ring, between the events.
-    """
-
-    sends_again = False
-
-    def __init__(
-        self, gateway: BroadcastGateway, hearer: ReaderSession, owed: Owed, ask: Callable[[], None]
-    ) -> None:
-        self.name = gateway.name
-        self.channel = gateway.channel
-        self.gateway = gateway
-        self.hearer = hearer
-        self.account = Account()
-        self.owed = owed
-        self.ask = ask
-        """Has the station say soon what it has taken in."""
-        self.missed = 0
-        """Events that it did not get, and that the queue of the gateway has counted."""
-        self._since: int | None = None
-        self._until: int | None = None
-
-    def begin(self, aired: int) -> None:
-        """It gets what is written behind so many events of the channel."""
-        if self._since is None:
-            self._since = aired
-
-    def end(self, aired: int) -> None:
-        """It gets nothing that is written behind so many."""
-        if self._until is None:
-            self._until = aired
-
-    def handed(self) -> int:
-        if self._since is None:
-            return 0
-        return (self.gateway.aired if self._until is None else self._until) - self._since
-
-    @property
-    def unconfirmed(self) -> int:
-        return self.account.unconfirmed(self.handed())
-
-    def counts(self) -> QueueCounts:
-        return QueueCounts(dropped={self.account.reason: self.missed + self.unconfirmed})
+Hearings: TypeAlias = "Audience[BroadcastGateway, ReaderSession]"
 
 
 class BroadcastGateway(PeerGateway):
@@ -118,9 +70,7 @@ class BroadcastGateway(PeerGateway):
         self.queue.line = sender
         self.queue.gateway = self
         self.queue.default_priority = channel.qos.priority
-        self._hearings: list[Hearing] = []
-        self._refused = 0
-        """Events that stations refused which have confirmed all that they were sent."""
+        self._audience: Hearings = Audience()
         self.wants: dict[ReaderSession, Mapping[type[Event], Any]] = {}
         """What each station wants."""
         self.paused_by: set[ReaderSession] = set()
@@ -174,17 +124,13 @@ class BroadcastGateway(PeerGateway):
 
     def hear(self, hearer: ReaderSession, owed: Owed, ask: Callable[[], None]) -> None:
         """A station reads the channel's events from now on, and says what it has taken in."""
-        kept = [one for one in self._hearings if one.unconfirmed or one.hearer in self.wants]
-        self._refused += sum(one.account.refused for one in self._hearings if one not in kept)
-        self._hearings = kept
         hearing = Hearing(self, hearer, owed, ask)
-        self._hearings.append(hearing)
         hearer.hearings = [one for one in hearer.hearings if one.channel.name != self.channel.name]
         hearer.hearings.append(hearing)
-        owed.open(self.channel.name, hearing)
+        self._audience.add(hearing, self.wants.__contains__)
 
-    def hearings_of(self, hearer: ReaderSession) -> list[Hearing]:
-        return [one for one in self._hearings if one.hearer is hearer]
+    def hearings_of(self, hearer: ReaderSession) -> list[Hearing[BroadcastGateway, ReaderSession]]:
+        return self._audience.of(hearer)
 
     def said(self, hearer: ReaderSession, aired: int, *, takes: bool) -> None:
         """It stands in the ring, behind so many events, that a station takes the channel, or no more."""
@@ -194,48 +140,14 @@ class BroadcastGateway(PeerGateway):
     def counts(self) -> QueueCounts:
         """As the queue counts what was written; it is delivered when all who take it have said so."""
         with self.broadcast.counting:
-            return self._counts()
-
-    def _counts(self) -> QueueCounts:
-        counts = self.queue.counts()
-        lost: Counter[str] = Counter()
-        pending = 0
-        lost[REFUSED] = self._refused
-        for hearing in tuple(self._hearings):
-            left = hearing.unconfirmed
-            lost[REFUSED] += hearing.account.refused
-            if hearing.account.reason:
-                lost[hearing.account.reason] += left
-            else:
-                pending = max(pending, left)
-        # An event may be lost for one station and on its way to another: it counts once.
-        written = counts.delivered
-        for reason in tuple(lost):
-            lost[reason] = min(lost[reason], written)
-            written -= lost[reason]
-        pending = min(pending, written)
-        return msgspec.structs.replace(
-            counts,
-            delivered=written - pending,
-            dropped=dict(+(lost + Counter(counts.dropped))),
-            pending=counts.pending + pending,
-        )
+            return self._audience.applied_to(self.queue.counts())
 
     @property
     def is_final(self) -> bool:
-        return all(hearing.account.is_final or not hearing.unconfirmed for hearing in tuple(self._hearings))
+        return self._audience.is_final
 
     def wait_confirmed(self, timeout: float) -> bool:
-        clock = self.channel.ports.clock
-        until = clock.monotonic_ns() + round(timeout * 1e9)
-        for hearing in tuple(self._hearings):
-            while not hearing.account.reason and hearing.unconfirmed:
-                left = seconds_until(clock, until)
-                if left <= 0:
-                    return False
-                hearing.ask()
-                hearing.owed.wait(hearing, min(ASK_AGAIN, left))
-        return True
+        return self._audience.wait_confirmed(self.channel.ports.clock, timeout)
 
     def lose(self, hearer: ReaderSession, items: list[Item], reason: str) -> None:
         """These wait to be written, and will not reach a station that wanted them.

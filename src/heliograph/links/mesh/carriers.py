@@ -1,5 +1,5 @@
-"""Carriers: the ways by which the events of one channel go to one peer, through its link, by ring, or to a
-worker.
+"""Carriers: the ways by which the events of one channel go to one peer, through its link, by ring, by stream,
+or to a worker.
 
 A carrier is there while the peer wants something of the channel. All of them are used under the lock of the
 gateways (`heliograph.links.mesh.egress`), and answer the same calls:
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from heliograph.channel.selection import Selection
 from heliograph.links.session.gateway import PeerGateway
+from heliograph.links.streams.layout import derivation_of
 from heliograph.model.event import EventId
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from heliograph.links.mesh.peer import Peer
     from heliograph.links.mesh.worker_redelivery import RedeliveringGateway, WorkerRedelivery
     from heliograph.links.session import messages as m
+    from heliograph.links.streams.gateway import StreamGateway
+    from heliograph.links.streams.publisher import StreamPublisher
     from heliograph.model.event import Event
 
 
@@ -150,6 +153,51 @@ class RingCarrier:
 
     def acked(self, events: Iterable[tuple[str, int, int]]) -> None:
         pass  # channels whose receivers acknowledge are not broadcast
+
+
+class StreamCarrier:
+    """Has a peer of another host take a stream, which is put once for all who want the same."""
+
+    outlives = False
+    to_come = ()
+    relayed = None
+
+    def __init__(
+        self,
+        publisher: StreamPublisher,
+        peer: Peer,
+        channel: Channel[Any],
+        conditions: dict[type[Event], Any],
+        state: m.ChannelState,
+    ) -> None:
+        self._publisher = publisher
+        self._peer = peer
+        derivation = derivation_of(state.wants)
+        self.gateway: StreamGateway = publisher.move(peer, None, channel, conditions, derivation)
+
+    @property
+    def conditions(self) -> Mapping[type[Event], Any]:
+        return self.gateway.selection.conditions
+
+    def change(self, conditions: dict[type[Event], Any], state: m.ChannelState) -> None:
+        derivation = derivation_of(state.wants)
+        channel = self.gateway.channel
+        self.gateway = self._publisher.move(self._peer, self.gateway, channel, conditions, derivation)
+
+    def forget(self) -> None:
+        self._publisher.leave(self._peer, self.gateway)
+
+    def close(self) -> None:
+        pass  # others may take the stream; `forget` was called first
+
+    def leave(self, reason: str) -> None:
+        self._publisher.leave(self._peer, self.gateway, reason)
+
+    def pause(self, *, paused: bool) -> None:
+        self._publisher.pause(self._peer, self.gateway, paused=paused)
+
+    def acked(self, events: Iterable[tuple[str, int, int]]) -> None:
+        pass  # channels whose receivers acknowledge go by links
 
 
 class WorkerCarrier:

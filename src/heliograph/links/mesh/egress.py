@@ -23,10 +23,12 @@ import msgspec
 from heliograph.channel.publish.worker_acks import WorkerAcks
 from heliograph.channel.routing.conditions import AnyCondition
 from heliograph.errors import Closed, ForkedStation, NotMatched
+from heliograph.links.broadcast.carrier_choice import why_by_link
+from heliograph.links.contract import NETWORK
 from heliograph.links.interest.advertisement import describe, nothing_of
 from heliograph.links.interest.filters import condition_for
 from heliograph.links.interest.matching import not_coming, unmet, unreadable
-from heliograph.links.mesh.carriers import LinkCarrier, RingCarrier, WorkerCarrier
+from heliograph.links.mesh.carriers import LinkCarrier, RingCarrier, StreamCarrier, WorkerCarrier
 from heliograph.links.mesh.ingress import Ingress
 from heliograph.links.mesh.worker_redelivery import AckSender
 from heliograph.links.session import messages as m
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from heliograph.links.mesh.peer import Peer
     from heliograph.links.mesh.worker_redelivery import WorkerRedelivery
     from heliograph.links.session.confirmation import Owed
+    from heliograph.links.streams.publisher import StreamPublisher
     from heliograph.model.event import Event, EventId
     from heliograph.qos.policies import QoS
     from heliograph.runtime.ports import Tasks
@@ -63,6 +66,8 @@ class Egress:
         """Tells others of a channel again; set by the mesh, as `airing`."""
         self.airing: BroadcastNegotiation
         """Decides which peers read the ring; set by the mesh, before there is any other station."""
+        self.streams: StreamPublisher | None = None
+        """Sends streams to other hosts; set by the mesh, likewise, where there is a network."""
         self._channel = channel
         self._said = said
         """What others have been told of a channel."""
@@ -256,6 +261,8 @@ class Egress:
             for carrier in carriers.values():
                 carrier.leave(reason)
         peer.reports.owed.give_up(reason)
+        if self.streams is not None:
+            self.streams.forget(peer)
         for name in names:
             channel = self._channel(name)
             if channel is not None:
@@ -307,6 +314,10 @@ class Egress:
     def arrivals_by_ring(self, peer: Peer, name: str) -> Ingress | None:
         """The same for what comes by broadcast. For the task that reads it."""
         return self._arrivals(peer, name, peer.ingress.by_ring)
+
+    def arrivals_by_stream(self, peer: Peer, name: str) -> Ingress | None:
+        """The same for what comes by stream. For the task that reads streams."""
+        return self._arrivals(peer, name, peer.ingress.by_stream)
 
     def _arrivals(self, peer: Peer, name: str, known: dict[str, Ingress]) -> Ingress | None:
         arrivals = known.get(name)
@@ -376,6 +387,8 @@ class Egress:
             return WorkerCarrier(handed, peer, channel, conditions, state)
         if self.airing.takes(peer, channel):
             return RingCarrier(self.airing, peer, channel, conditions)
+        if self.streams is not None and takes_streams(peer) and not why_by_link(channel):
+            return StreamCarrier(self.streams, peer, channel, conditions, state)
         return LinkCarrier(peer, channel, conditions)
 
     def _not_coming(self, peer: Peer, channel: Channel[Any], state: m.ChannelState) -> list[NotMatched]:
@@ -413,6 +426,12 @@ class Egress:
             if alternatives:
                 found[cls] = alternatives[0] if len(alternatives) == 1 else AnyCondition(tuple(alternatives))
         return found
+
+
+def takes_streams(peer: Peer) -> bool:
+    """Whether a station is reached over a network, and takes streams there."""
+    link = peer.link
+    return link.peer.streams and link.stats().carrier in (NETWORK, "")
 
 
 def _relayed_by(carrier: Carrier | None) -> m.ChannelState | None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from contextlib import suppress
 from functools import partial
 from itertools import count
@@ -52,6 +53,9 @@ from heliograph.links.session.confirmation import CLOSED, PEER_LEFT, PEER_LOST
 from heliograph.links.session.link import HEARTBEAT, Link, LinkStats
 from heliograph.links.session.rpc import GONE, Rpc
 from heliograph.links.session.wire_events import EventWriter
+from heliograph.links.streams.gateway import StreamLimits
+from heliograph.links.streams.publisher import REPAIR, StreamPublisher
+from heliograph.links.streams.reader import StreamReader
 from heliograph.links.transports.backoff import Backoff, Stalls
 
 if TYPE_CHECKING:
@@ -64,8 +68,10 @@ if TYPE_CHECKING:
     from heliograph.links import Identity
     from heliograph.links.broadcast.reader_admission import ChannelCarrier
     from heliograph.links.contract import Connection, Transport
+    from heliograph.links.mesh.ingress import Ingress
     from heliograph.links.session.confirmation import Confirmations
-    from heliograph.links.session.rpc import Outcome, Responder
+    from heliograph.links.session.rpc import Outcome, Reply, Responder
+    from heliograph.links.streams.gateway import StreamStats
     from heliograph.model.event import Event
     from heliograph.model.formats import Format
     from heliograph.qos.policies import QoS
@@ -79,6 +85,7 @@ HELLO_LIMIT: Final = 5.0
 """Seconds that a caller has to say hello."""
 ASK_LIMIT: Final = 5.0
 """Seconds that a question waits for its answer."""
+STREAM_LIMITS: Final = StreamLimits()
 CLOSING: Final = "is closing"
 """Why a station ends its links when it leaves."""
 
@@ -105,6 +112,7 @@ class Mesh:
         rings: with which to broadcast on this host; None: not at all, which its transport decides.
         peer_limit: seconds of silence after which a station is suspected; None: never.
         stalls: counts what could not be done because the host had no descriptor or thread left.
+        stream_limits: what streams to other hosts keep for readers that did not get it.
     """
 
     def __init__(
@@ -119,6 +127,7 @@ class Mesh:
         rings: Rings | None = None,
         peer_limit: float | None = None,
         stalls: Stalls | None = None,
+        stream_limits: StreamLimits = STREAM_LIMITS,
     ) -> None:
         self.identity = identity
         self._transport = transport
@@ -154,6 +163,26 @@ class Mesh:
             new_reader=new_reader,
         )
         self._questions = Rpc(ports)
+        self._streaming: StreamReader | None = None
+        if transport.streams is not None:
+            self._streaming = StreamReader(
+                transport.streams,
+                ports,
+                self._questions,
+                hand_on=self._take_stream,
+                begin_reading=self._begin_reading,
+                end_reading=self._end_reading,
+                new_reader=new_reader,
+            )
+            self.gates.streams = StreamPublisher(
+                identity.station,
+                transport.streams,
+                ports,
+                writer=self._writer,
+                stream_of=self._stream_of,
+                limits=stream_limits,
+            )
+            self._questions.answer(REPAIR, self._repair)
         self._questions.answer("here", lambda _, __, reply: reply(None))
         self._questions.answer("links", lambda _, __, reply: reply(self._carried()))
         self.keeper = HistoryServer(
@@ -324,7 +353,29 @@ class Mesh:
         with self._lock:
             peers = tuple(self._peers.values())
         # Without the lock: a broadcast that takes in a reader waits for suppliers, and those may ask for it.
-        return tuple(self._airing.stats(peer) for peer in peers)
+        return tuple(self._stats(peer) for peer in peers)
+
+    def _stats(self, peer: Peer) -> LinkStats:
+        stats, streams = self._airing.stats(peer), self.gates.streams
+        if streams is None:
+            return stats
+        missed = Counter(stats.missed) + peer.losses.unrepaired
+        sent = stats.events_sent + streams.sent_to(peer)
+        return msgspec.structs.replace(stats, events_sent=sent, missed=dict(missed))
+
+    def streams(self) -> tuple[StreamStats, ...]:
+        """The streams to and from stations of other hosts, those included that were taken before."""
+        if self._streaming is None or self.gates.streams is None:
+            return ()
+        with self._lock:
+            peers = tuple(self._peers.values())
+        found = {(one.peer, one.channel, one.derivation): one for one in self.gates.streams.stats()}
+        for peer in peers:
+            found.update({(one.peer, *key): one for key, one in tuple(peer.streams.ended.items())})
+        for one in self._streaming.stats():
+            key = one.peer, one.channel, one.derivation
+            found[key] = found[key].added_to(one) if key in found else one
+        return tuple(found.values())
 
     def _carried(self) -> list[PeerCarrier]:
         return [
@@ -433,6 +484,8 @@ class Mesh:
         self._silence.close()
         deadline = self._ports.clock.monotonic_ns() + round(timeout * 1e9)
         self._airing.close(timeout)
+        if self.gates.streams is not None:
+            self.gates.streams.close(timeout)
         for peer in peers:
             if peer.settled is not None:
                 peer.settled.flush()
@@ -442,6 +495,8 @@ class Mesh:
         for peer in peers:
             peer.reports.owed.give_up(CLOSED)
             self._drop_peer(peer, CLOSING)
+        if self._streaming is not None:
+            self._streaming.close()
         # Last: without its lock file this station counts as dead, and nobody would acknowledge anything.
         self._transport.close()
 
@@ -601,6 +656,7 @@ class Mesh:
             0,
             (),
             rings=self._airing.is_wanted and connection.carrier != NETWORK,
+            streams=self._streaming is not None and connection.carrier == NETWORK,
             secret=self._transport.secret,
             oldest=m.OLDEST,
         )
@@ -667,6 +723,8 @@ class Mesh:
         if is_read:
             self._leave(peer, None)
             self._airing.finish(peer, is_dead=peer.link.station not in self._transport.others())
+            if self._streaming is not None:
+                self._streaming.finish(peer)
         else:
             self._drop_peer(peer, None)
 
@@ -678,6 +736,8 @@ class Mesh:
 
     def _drop_peer(self, peer: Peer, reason: str | None) -> None:
         self._airing.end(peer)  # first: whoever sees that a station is gone has all that it wrote
+        if self._streaming is not None:
+            self._streaming.end(peer)
         with self._lock:
             if self._peers.get(peer.link.station) is peer:  # it may have come back already
                 del self._peers[peer.link.station]
@@ -734,6 +794,8 @@ class Mesh:
             return
         self._end_old(link.station)
         self._airing.end(peer)
+        if self._streaming is not None:
+            self._streaming.end(peer)
         self.gates.drop(peer)
         # Questions of the last session are not answered in this one, and what was held for them is let go of.
         self._questions.station_left(link)
@@ -761,7 +823,8 @@ class Mesh:
     def on_beat(self, link: Link) -> None:
         peer = self._peer_of(link)
         if peer is not None:
-            link.post(*peer.reports.news())
+            acks = [] if self._streaming is None else self._streaming.acks(peer)
+            link.post(*acks, *peer.reports.news())
 
     def on_left_out(self, link: Link, run: m.Run, events: int) -> None:
         peer = self._peer_of(link)
@@ -781,27 +844,11 @@ class Mesh:
             case m.FormatNote():
                 peer.advertised.learn(message.id, message.description)
             case m.Announce():
-                peer.advertised.announced(message)
+                self._announced(peer, message)
             case _ if peer.is_gone:
                 pass  # nobody waits for what follows from it, and nobody would undo it
             case m.ChannelState():
-                for want in message.wants:
-                    if want.tree is not None:
-                        from_data(want.tree, link.name)  # what is kept can be trusted from here on
-                if message.derived is not None:
-                    read_derivation(message.derived.data, link.name)
-                known = peer.advertised.channels.get(message.name)
-                peer.advertised.check_number(peer.advertised.channels)
-                self.gates.channel_told(peer, message)
-                if known is None and peer.advertised.keeps(message.name):
-                    self._meet_kept(message.name, link)
-                channel = self._channel(message.name)
-                if channel is not None and (known is None or known.keeper != message.keeper):
-                    self._keeper_came(channel, message)
-                elif channel is not None and known is not None:
-                    self._hear_manager(channel, known, message)
-                self._notify()
-                self._told_of_channels()
+                self._told_of_channel(peer, message)
             case m.ChannelGone(name=name):
                 self.gates.channel_gone(peer, name)
                 self._notify()
@@ -816,6 +863,8 @@ class Mesh:
                         self.gates.fit(peer, name)
                     self.keeper.carried(link.station)
                     self._notify()
+            case m.StreamBegin() | m.StreamEnd() | m.StreamAck():
+                self._hear_of_stream(peer, message)
             case m.Acked():
                 self.gates.acked(peer, message)
             case m.Ask():
@@ -825,12 +874,21 @@ class Mesh:
 
     def on_run(self, link: Link, run: m.Run, skip: int) -> None:
         peer = self._peer_of(link)
-        stream = None if peer is None else peer.advertised.streams.get(run.stream)
         if peer is None:
             raise LinkLost(link.text, "was dropped here")
+        self._take_run(peer, run, skip, self.gates.arrivals)
+
+    def _take_stream(self, peer: Peer, run: m.Run, skip: int) -> None:
+        self._take_run(peer, run, skip, self.gates.arrivals_by_stream)
+
+    def _take_run(
+        self, peer: Peer, run: m.Run, skip: int, way_in: Callable[[Peer, str], Ingress | None]
+    ) -> None:
+        link = peer.link
+        stream = peer.advertised.streams.get(run.stream)
         if stream is None:
             raise BadFrame(link.name, f"events of stream {run.stream}, which was never announced")
-        arrivals = self.gates.arrivals(peer, stream.channel)
+        arrivals = way_in(peer, stream.channel)
         if arrivals is None:
             peer.losses.unwanted += run.length
             peer.reports.taken.refuse(stream.channel, run.length - skip)
@@ -849,6 +907,43 @@ class Mesh:
                 arrivals.refuse(items, stream.refused)
             else:
                 arrivals.add(items)
+
+    def _told_of_channel(self, peer: Peer, message: m.ChannelState) -> None:
+        for want in message.wants:
+            if want.tree is not None:
+                from_data(want.tree, peer.link.name)  # what is kept can be trusted from here on
+        if message.derived is not None:
+            read_derivation(message.derived.data, peer.link.name)
+        known = peer.advertised.channels.get(message.name)
+        peer.advertised.check_number(peer.advertised.channels)
+        self.gates.channel_told(peer, message)
+        if known is None and peer.advertised.keeps(message.name):
+            self._meet_kept(message.name, peer.link)
+        channel = self._channel(message.name)
+        if channel is not None and (known is None or known.keeper != message.keeper):
+            self._keeper_came(channel, message)
+        elif channel is not None and known is not None:
+            self._hear_manager(channel, known, message)
+        self._notify()
+        self._told_of_channels()
+
+    def _announced(self, peer: Peer, message: m.Announce) -> None:
+        peer.advertised.announced(message)
+        if self._streaming is not None:
+            self._streaming.announced(peer)
+
+    def _hear_of_stream(self, peer: Peer, message: m.StreamBegin | m.StreamEnd | m.StreamAck) -> None:
+        if isinstance(message, m.StreamAck):
+            if self.gates.streams is not None:
+                self.gates.streams.acked(peer, message)
+        elif self._streaming is not None:
+            self._streaming.hear(peer, message)
+
+    def _repair(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
+        peer, streams = self._peers.get(station), self.gates.streams
+        if peer is None or streams is None:
+            raise QueryFailed(f"station {station:016x}", "is not linked")
+        streams.repair(peer, body, reply)
 
     def _name_of(self, station: int) -> str:
         peer = self._peers.get(station)

@@ -7,6 +7,7 @@ Each concern has an object of its own:
     ingress      the ways in for its events
     carriers     the ways out for this station's events, by channel
     rings        the rings of shared memory, of both stations
+    streams      the streams between hosts, of both stations
     losses       events of it that were not handed on, by reason
     reports      what it has confirmed of this station's events, and what was taken in of its own
 """
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from heliograph.links.mesh.ingress import Ingress
     from heliograph.links.mesh.worker_redelivery import AckSender, WorkerRedelivery
     from heliograph.links.session.link import Link
+    from heliograph.links.streams.gateway import StreamStats
     from heliograph.model.formats import Format
     from heliograph.runtime.ports import Tasks
 
@@ -118,13 +120,14 @@ class PeerIngress:
     def __init__(self) -> None:
         self.by_link: dict[str, Ingress] = {}
         self.by_ring: dict[str, Ingress] = {}
+        self.by_stream: dict[str, Ingress] = {}
         self.leaving: Sequence[Ingress] = ()
         """Those of a session that is over through which events still wait for room in queues."""
 
     def end(self) -> list[Ingress]:
         """The ways in of the session that ends; the next one has others."""
-        ended = [*self.by_link.values(), *self.by_ring.values()]
-        self.by_link, self.by_ring = {}, {}
+        ended = [*self.by_link.values(), *self.by_ring.values(), *self.by_stream.values()]
+        self.by_link, self.by_ring, self.by_stream = {}, {}, {}
         return ended
 
 
@@ -163,6 +166,8 @@ class PeerLosses:
         """Events that came too late to be handed on."""
         self.fell_behind: Counter[str] = Counter()
         """Those of its best-effort broadcast that were overtaken here."""
+        self.unrepaired: Counter[str] = Counter()
+        """Those of its streams that did not come and could not be had any more."""
         self.unwanted = 0
         """Events that came for channels that are not open here any more."""
         self._tallies: list[Counter[str]] = []
@@ -176,6 +181,24 @@ class PeerLosses:
     def unreadable(self) -> int:
         """Events that do not fit this station's class though their format does."""
         return sum(tally.total() for tally in self._tallies)
+
+
+class PeerStreams:
+    """The streams between two stations."""
+
+    def __init__(self) -> None:
+        self.is_read = False
+        """Whether streams of the peer are read."""
+        self.sent_before = 0
+        """Events of this station's streams that the peer hears no more."""
+        self.ended: dict[tuple[str, str], StreamStats] = {}
+        """What came of the peer's streams that this station takes no more, by channel and derivation."""
+
+    def add_ended(self, stats: StreamStats) -> None:
+        key = stats.channel, stats.derivation
+        before = self.ended.get(key)
+        if before is not None or len(self.ended) < MAX_CHANNELS:
+            self.ended[key] = stats if before is None else before.added_to(stats)
 
 
 class Peer:
@@ -193,6 +216,7 @@ class Peer:
         self.ingress = PeerIngress()
         self.carriers: dict[str, Carrier] = {}
         self.rings = PeerRings()
+        self.streams = PeerStreams()
         self.reports = Confirmations(tasks)
         self.worker: WorkerRedelivery | None = None
         """What supervises it, if it is a band worker of this station."""

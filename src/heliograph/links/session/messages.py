@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from heliograph.links.contract import Buffer
     from heliograph.links.session.retransmission import Batch
 
-VERSION: Final = 4
-OLDEST: Final = 4
+VERSION: Final[int] = 5
+OLDEST: Final[int] = 4
 """The versions of the protocol that this station speaks; two stations speak the newest that both do."""
 MAGIC: Final = b"HELIO"
 HELLO, DATA, STATE, BYE = 1, 2, 3, 4
@@ -86,6 +86,8 @@ class Hello(msgspec.Struct, array_like=True, frozen=True):
     """Of the sender; see `heliograph.links.transports.discovery`."""
     oldest: int = 0
     """The oldest version that the sender speaks; the newest stands before all this. 0: the newest alone."""
+    streams: bool = False
+    """Whether the sender takes events of this connection's network by stream, too; from version 5 on."""
 
 
 class State(msgspec.Struct, array_like=True, frozen=True):
@@ -268,6 +270,36 @@ class Takes(msgspec.Struct, array_like=True, frozen=True, tag="takes"):
     """Of the reader. A station that has begun anew may have another, which still reads what was before."""
 
 
+LaneNumbers: TypeAlias = Annotated[tuple[Events, ...], Meta(min_length=LANES, max_length=LANES)]
+"""A number of an event for each lane."""
+
+
+class StreamBegin(msgspec.Struct, array_like=True, frozen=True, tag="stream-begin"):
+    """From here on the events of a stream are for the station that is told so."""
+
+    number: Annotated[int, Meta(ge=1, lt=1 << 32)]
+    channel: Name
+    derivation: Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
+    since: LaneNumbers
+    """Those behind these numbers are."""
+    after: int = 0
+    """The stream that ends for it, whose events come first; 0: none."""
+
+
+class StreamEnd(msgspec.Struct, array_like=True, frozen=True, tag="stream-end"):
+    """Those behind these numbers are not for the station any more."""
+
+    number: int
+    until: LaneNumbers
+
+
+class StreamAck(msgspec.Struct, array_like=True, frozen=True, tag="stream-ack"):
+    """All up to these numbers of a stream is handed on, or known to be lost."""
+
+    number: int
+    received: LaneNumbers
+
+
 class Ask(msgspec.Struct, array_like=True, frozen=True, tag="ask"):
     """A question; `topic` says who answers it."""
 
@@ -300,6 +332,9 @@ Message: TypeAlias = (
     | Taken
     | RingGap
     | Takes
+    | StreamBegin
+    | StreamEnd
+    | StreamAck
     | Ask
     | Answer
 )

@@ -112,7 +112,8 @@ class Inbox(Generic[P]):
         self.duplicates = 0
         self.gaps = 0
         self._early: dict[int, Batch[P]] = {}
-        self._announced = 0
+        self.announced = 0
+        """The last number that is known to have been sent."""
 
     def follows(self, first: int) -> bool:
         """Whether a batch with this first number comes right after all that came before: the usual case."""
@@ -126,14 +127,22 @@ class Inbox(Generic[P]):
         if batch.last <= self.received:
             self.duplicates += 1
             return ()
-        self._announced = max(self._announced, batch.last)
+        self.announced = max(self.announced, batch.last)
         if batch.first > self.received + 1:
             self.gaps += not self._early
             if len(self._early) < MAX_EARLY:
                 self._early[batch.first] = batch
             return ()
-        ready = [(batch, self.received + 1 - batch.first)]
-        reached = batch.last
+        return [(batch, self.received + 1 - batch.first), *self._follow(batch.last)]
+
+    def skip(self, last: int) -> Sequence[tuple[Batch[P], int]]:
+        """All up to this number will not come: the batches that can be let through now."""
+        self.received = max(self.received, last)
+        return self._follow(self.received)
+
+    def _follow(self, reached: int) -> list[tuple[Batch[P], int]]:
+        """Those that came too early and follow what is reached now."""
+        ready: list[tuple[Batch[P], int]] = []
         while self._early:
             first = min(self._early)
             if first > reached + 1:
@@ -146,11 +155,11 @@ class Inbox(Generic[P]):
 
     def heard_of(self, last: int) -> None:
         """The peer says that it has sent records up to this number."""
-        self._announced = max(self._announced, last)
+        self.announced = max(self.announced, last)
 
     def wanted(self) -> tuple[int, int] | None:
         """The first range that is missing, if any is."""
-        if self._announced <= self.received:
+        if self.announced <= self.received:
             return None
-        last = min(self._early) - 1 if self._early else self._announced
+        last = min(self._early) - 1 if self._early else self.announced
         return self.received + 1, last

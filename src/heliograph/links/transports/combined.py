@@ -21,6 +21,7 @@ class CombinedTransport:
         self._host = host
         self._network = network
         self.secret = host.secret
+        self.streams = network.streams
 
     def start(self, on_connection: Connected, on_gone: Callable[[int], None]) -> None:
         def gone_from_network(station: int) -> None:

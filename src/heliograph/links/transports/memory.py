@@ -171,6 +171,7 @@ class MemoryTransport:
     def __init__(self, network: MemoryNetwork, station: int) -> None:
         self.station = station
         self.secret = b""
+        self.streams = None
         self._network = network
         self._refused: set[int] = set()
 

@@ -260,6 +260,7 @@ class UnixTransport:
     def __init__(self, domain: str, station: int, ports: Ports, stalls: Stalls) -> None:
         tasks = ports.tasks
         self.secret = ports.random.bytes(SECRET)
+        self.streams = None
         self._callers: Callers[UnixConnection] = Callers(tasks)
         self._accepting = Backoff("accepting connections", stalls)
         self._looking = Backoff("looking for stations", stalls)

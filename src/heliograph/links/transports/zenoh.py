@@ -7,6 +7,7 @@ answers, and of another when that one is gone.
 
     hg1/<domain>/station/<id>/<session>            a liveliness token: the station is there
     hg1/<domain>/to/<id>/<from>/<connection>       frames to a station, of one connection
+    hg1/<domain>/live/...                          streams: `heliograph.links.transports.zenoh_streams`
 
 A connection is a pair of such keys and a number that the station with the smaller id chose when it dialled.
 Frames are put with congestion control DROP, so that nobody waits for a peer; what is dropped, the session
@@ -42,6 +43,7 @@ from heliograph.links.transports.backoff import Backoff
 from heliograph.links.transports.callers import MAX_CALLERS, Callers
 from heliograph.links.transports.flow_control import ReceiveWindow, SendWindow
 from heliograph.links.transports.peer_process import UNKNOWN
+from heliograph.links.transports.zenoh_streams import ZenohStreams
 from heliograph.runtime.ports import seconds_until
 
 if TYPE_CHECKING:
@@ -86,11 +88,15 @@ SETTINGS: Final[dict[str, Any]] = {
     "connect/exit_on_failure": False,
     "connect/retry": {"period_init_ms": 100, "period_max_ms": 1_000, "period_increase_factor": 2},
     "transport/link/tx/lease": 5_000,
-    "transport/link/tx/queue/size/data": 16,
+    **{
+        f"transport/link/tx/queue/size/{priority.lower()}": 16
+        for priority in ("DATA", "DATA_LOW", "DATA_HIGH", "INTERACTIVE_LOW", "INTERACTIVE_HIGH")
+    },
     "transport/link/tx/queue/congestion_control/drop/wait_before_drop": 20_000,
+    "transport/link/tx/queue/congestion_control/drop/max_wait_before_drop_fragments": 100_000,
     "transport/link/rx/max_message_size": MAX_FRAME + (1 << 16),
 }
-"""What every session has; times in milliseconds, but for the last time, in microseconds."""
+"""What every session has; times in milliseconds, but for the last two times, in microseconds."""
 
 DATA: Final = 0
 TAKEN: Final = 1
@@ -312,6 +318,7 @@ class ZenohTransport:
         self._tokens = f"{self._prefix}/station/*/*"
         self._inside: deque[None] = deque()
         """As many as there are threads inside of Zenoh; a deque, which counts in one step."""
+        self.streams = ZenohStreams(self._zenoh, self._prefix, station, ports.tasks, self._inside)
         self._is_told = False
         """Whether it was said that nobody answers."""
         self._session: Any = None
@@ -367,11 +374,12 @@ class ZenohTransport:
         for station in self.others():
             self.put(station, 0, _HEAD.pack(LEFT, 0))
         self._leave()
+        self.streams.close()
 
     def abandon(self) -> None:
         """In the child of a fork Zenoh has no threads: to close it, or let go of it, would wait for ever."""
         self._closed = self._forked = True
-        for kept in (self._session, *self._declared):
+        for kept in (self._session, *self._declared, *self.streams.abandoned()):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
 
     # Connections
@@ -411,6 +419,7 @@ class ZenohTransport:
                 return
             self._is_told = False
             self._session = session
+            self.streams.opened(session)
             own = f"{self._prefix}/to/{self._station:016x}/**"
             # First what is said to this station: whoever sees its token may dial at once.
             self._declared.append(session.declare_subscriber(own, self._came))
@@ -448,6 +457,7 @@ class ZenohTransport:
         with self._opening:
             session, self._session = self._session, None
             self._declared.clear()
+            self.streams.closing()
             if session is not None:
                 session.close()
             # A thread that is inside of Zenoh when Python ends aborts the process.
