@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import struct
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 import heliograph as hg
 from heliograph.model import field_types as ft
+from heliograph.model.annotations import field_type, strip_none
 from heliograph.model.compatibility import widens
 from heliograph.model.event import EventMeta
 from heliograph.model.formats import Field, Format
@@ -105,11 +107,11 @@ def make_format(
 
 
 def _random_type(rng: Random, body: BodyKind, order: ByteOrder, names: list[str], depth: int) -> ft.FieldType:
-    kinds = ["scalar"] * 6 + ["optional", "enum", "array"]
+    kinds = ["scalar"] * 6 + ["optional", "enum", "array", "decimal"]
     if depth:
         kinds.append("record")
     if body == "packed":
-        kinds += ["list", "any"]
+        kinds += ["list", "map", "any"]
     match rng.choice(kinds):
         case "optional":
             item = _random_type(rng, body, order, names, depth)
@@ -123,10 +125,34 @@ def _random_type(rng: Random, body: BodyKind, order: ByteOrder, names: list[str]
         case "list":
             item = _random_type(rng, body, order, names, max(depth - 1, 0))
             return ft.List(item, rng.choice([None, None, 0, 2]))
+        case "decimal":
+            return random_decimal_type(rng)
+        case "map":
+            value = _random_type(rng, body, order, names, max(depth - 1, 0))
+            return ft.Map(_random_key_type(rng), value)
         case "any":
             return ft.Anything()
         case _:
             return ft.Scalar(cast("ft.ScalarName", rng.choice(sorted(ft.SCALARS))))
+
+
+def random_decimal_type(rng: Random) -> ft.Decimal:
+    precision = rng.choice([1, 5, 18, 19, 38, rng.randint(1, 38)])
+    return ft.Decimal(precision, rng.choice([0, precision, rng.randint(0, precision)]))
+
+
+def _random_key_type(rng: Random) -> ft.Scalar | ft.Enum:
+    if rng.random() < 0.3:
+        return random_enum(rng)
+    name = "str" if rng.random() < 0.5 else rng.choice(sorted(ft.INTEGER_RANGES))
+    return ft.Scalar(cast("ft.ScalarName", name))
+
+
+def random_decimal(rng: Random, kind: ft.Decimal) -> Decimal:
+    top = 10**kind.precision - 1
+    number = rng.choice([0, 1, -1, top, -top, rng.randint(-top, top), rng.randint(-9, 9)])
+    number = max(-top, min(top, number))
+    return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -kind.scale))
 
 
 def random_enum(rng: Random) -> ft.Enum:
@@ -160,6 +186,11 @@ def random_value(rng: Random, kind: ft.FieldType) -> Any:
             return random_record(rng, fmt)
         case ft.List(item=item, length=length):
             return [random_value(rng, item) for _ in range(rng.randint(0, 3) if length is None else length)]
+        case ft.Decimal():
+            return random_decimal(rng, kind)
+        case ft.Map():
+            keys = [random_value(rng, kind.key) for _ in range(rng.randint(0, 3))]
+            return {key: random_value(rng, kind.value) for key in keys}
         case ft.Array(item=item):
             shape = kind.shape
             if shape is None:
@@ -226,7 +257,7 @@ def write_packed(case: Case) -> bytes:
 
 def _has_array(kind: ft.FieldType) -> bool:
     match kind:
-        case ft.Optional(item=item) | ft.List(item=item):
+        case ft.Optional(item=item) | ft.List(item=item) | ft.Map(value=item):
             return _has_array(item)
         case ft.NestedEvent(format=fmt):
             return any(_has_array(field.type) for field in fmt.fields)
@@ -246,6 +277,10 @@ def _plain_value(kind: ft.FieldType, value: Any, data: bytearray) -> Any:
             return _plain_record(fmt, value, data)
         case ft.List(item=item):
             return [_plain_value(item, each, data) for each in value]
+        case ft.Decimal():
+            return str(value)
+        case ft.Map(value=item):
+            return {key: _plain_value(item, each, data) for key, each in value.items()}
         case ft.Array():
             place = len(data)
             data += value.astype(value.dtype.newbyteorder("<")).tobytes()
@@ -283,6 +318,12 @@ def _put(
             body[offset : offset + 16] = value.bytes
         case ft.Scalar(name=name):
             struct.pack_into(order + CODES[name], body, offset, value)
+        case ft.Decimal(scale=scale):
+            number = int("".join(map(str, value.as_tuple().digits))) * (-1 if value < 0 else 1)
+            assert value.as_tuple().exponent == -scale
+            size, _ = size_and_align(kind, "$", order)
+            byteorder = cast("Any", "little" if order == "<" else "big")
+            body[offset : offset + size] = number.to_bytes(size, byteorder, signed=True)
         case ft.Enum():
             struct.pack_into(f"{order}q", body, offset, value)
         case ft.Optional(item=item):
@@ -350,6 +391,10 @@ def annotation_of(kind: ft.FieldType) -> Any:
         case ft.List(item=item, length=length):
             items: Any = list[annotation_of(item)]  # type: ignore[misc]
             return items if length is None else Annotated[items, hg.Length(length)]
+        case ft.Decimal(precision=precision, scale=scale):
+            return Annotated[Decimal, hg.Digits(precision, scale)]
+        case ft.Map(key=key, value=value):
+            return dict[annotation_of(key), annotation_of(value)]  # type: ignore[misc]
         case ft.Array(item=item):
             array: Any = NDArray[dtype_of(item)]  # type: ignore[misc]
             return array if kind.shape is None else Annotated[array, hg.Shape(*kind.shape)]
@@ -408,6 +453,14 @@ def _wider(rng: Random, kind: ft.FieldType) -> Any:
         case ft.Enum() if widen:
             more: int | str = 99 if kind.base == "i64" else "more"
             annotation = annotation_of(ft.Enum(kind.name, kind.base, (*kind.members, ("MORE", more))))
+        case ft.Map(key=key, value=value):
+            of_key = strip_none(_wider(rng, key))
+            wide_key = annotation_of(key) if of_key is hg.Any or not _is_key(of_key) else of_key
+            annotation = dict[wide_key, _wider(rng, value)]  # type: ignore[misc,valid-type]
+        case ft.Decimal() if widen:
+            annotation = annotation_of(_wider_decimal(rng, kind))
+        case ft.Scalar(name=name) if widen and name in ft.INTEGER_RANGES and rng.random() < 0.3:
+            annotation = annotation_of(_wider_decimal(rng, cast("ft.Decimal", ft.decimal_for(kind))))
         case ft.Scalar(name=name) if widen:
             annotation = annotation_of(ft.Scalar(_wider_scalar(rng, name)))
         case _:
@@ -416,6 +469,16 @@ def _wider(rng: Random, kind: ft.FieldType) -> Any:
     if may_be_any and rng.random() < 0.05:
         return hg.Any
     return annotation | None if rng.random() < 0.2 and annotation is not hg.Any else annotation
+
+
+def _is_key(annotation: Any) -> bool:
+    return ft.is_map_key(field_type(annotation, "$"))
+
+
+def _wider_decimal(rng: Random, kind: ft.Decimal) -> ft.Decimal:
+    scale = rng.randint(kind.scale, kind.scale + 38 - kind.precision)
+    whole = rng.randint(kind.whole_digits, 38 - scale)
+    return ft.Decimal(max(1, whole + scale), scale)
 
 
 def _wider_scalar(rng: Random, name: ft.ScalarName) -> ft.ScalarName:
@@ -440,7 +503,12 @@ def agrees(got: Any, sent: Any) -> bool:
                 np.array_equal(got, sent, equal_nan=got.dtype.kind == "f")
             )
         case dict():
-            return same(got, sent)
+            by_value = {key.value if isinstance(key, enum.Enum) else key: item for key, item in got.items()}
+            return by_value.keys() == sent.keys() and all(
+                agrees(item, sent[key]) for key, item in by_value.items()
+            )
+        case Decimal():
+            return bool(got == sent)
         case float():
             return bool(got == sent) or (got != got and sent != sent)  # noqa: PLR0124 - NaN
         case _:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from functools import cache
 from typing import Any, cast
 
@@ -60,6 +61,24 @@ def shapes() -> st.SearchStrategy[tuple[int | None, ...] | None]:
     return st.none() | st.lists(st.none() | st.integers(0, 3), min_size=1, max_size=3).map(tuple)
 
 
+map_keys = enums() | st.sampled_from(["str", *ft.INTEGER_RANGES]).map(
+    lambda name: ft.Scalar(cast("ft.ScalarName", name))
+)
+
+
+@st.composite
+def decimal_types(draw: st.DrawFn) -> ft.Decimal:
+    precision = draw(st.sampled_from([1, 18, 19, 38]) | st.integers(1, 38))
+    return ft.Decimal(precision, draw(st.integers(0, precision)))
+
+
+def decimals(kind: ft.Decimal) -> st.SearchStrategy[Decimal]:
+    top = 10**kind.precision - 1
+    return st.integers(-top, top).map(
+        lambda n: Decimal((int(n < 0), tuple(map(int, str(abs(n)))), -kind.scale))
+    )
+
+
 @cache
 def field_types(depth: int = 2) -> st.SearchStrategy[ft.FieldType]:
     leaves = (
@@ -67,6 +86,7 @@ def field_types(depth: int = 2) -> st.SearchStrategy[ft.FieldType]:
         | enums()
         | st.builds(ft.Array, array_items, shapes())
         | st.just(ft.Anything())
+        | decimal_types()
     )
     if depth == 0:
         return leaves
@@ -76,6 +96,7 @@ def field_types(depth: int = 2) -> st.SearchStrategy[ft.FieldType]:
         leaves
         | st.builds(ft.Optional, not_optional)
         | st.builds(ft.List, inner, st.none() | st.integers(0, 3))
+        | st.builds(ft.Map, map_keys, inner)
         | st.deferred(lambda: formats(depth - 1).map(ft.NestedEvent))
     )
 
@@ -99,6 +120,10 @@ def values(kind: ft.FieldType) -> st.SearchStrategy[Any]:
             return rows(fmt)
         case ft.List(item=item, length=length):
             return st.lists(values(item), min_size=length or 0, max_size=4 if length is None else length)
+        case ft.Decimal():
+            return decimals(kind)
+        case ft.Map():
+            return st.dictionaries(values(kind.key), values(kind.value), max_size=3)
         case ft.Array():
             return arrays(kind)
         case ft.Anything():

@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from heliograph.journal import Limits as Limits
     from heliograph.journal import Store as Store
     from heliograph.manager.roster import Activity as Activity
+    from heliograph.model.annotations import Digits as Digits
     from heliograph.model.annotations import Length as Length
     from heliograph.model.annotations import Shape as Shape
     from heliograph.model.annotations import f32 as f32
@@ -123,7 +124,7 @@ if TYPE_CHECKING:
     from heliograph.station import Station as Station
 
 _HOMES = {
-    "model.annotations": "Length Shape f32 f64 i8 i16 i32 i64 u8 u16 u32 u64",
+    "model.annotations": "Digits Length Shape f32 f64 i8 i16 i32 i64 u8 u16 u32 u64",
     "channel.receive.consumer": "Consumer",
     "channel.receive.delivery": "Delivery",
     "channel.channel": "Channel",

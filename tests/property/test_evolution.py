@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import struct
 from datetime import date, datetime
+from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
@@ -13,7 +14,16 @@ from hypothesis import strategies as st
 from heliograph.model import field_types as ft
 from heliograph.model.compatibility import compare
 from heliograph.model.formats import Field, Format
-from tests.strategies import DTYPES, array_items, field_types, formats, rows, scalar_names, shapes
+from tests.strategies import (
+    DTYPES,
+    array_items,
+    decimal_types,
+    field_types,
+    formats,
+    rows,
+    scalar_names,
+    shapes,
+)
 from tests.support import examples
 
 _CLASSES = {"bool": bool, "str": str, "bytes": bytes, "datetime": datetime, "date": date, "uuid": UUID}
@@ -38,8 +48,23 @@ def fits(value: Any, kind: ft.FieldType) -> bool:
                 and kind.length in (None, len(value))
                 and all(fits(item, kind.item) for item in value)
             )
+        case ft.Decimal():
+            return _decimal_fits(value, kind)
+        case ft.Map():
+            return isinstance(value, dict) and all(
+                fits(key, kind.key) and fits(item, kind.value) for key, item in value.items()
+            )
         case ft.Array():
             return _array_fits(value, kind)
+
+
+def _decimal_fits(value: Any, kind: ft.Decimal) -> bool:
+    if type(value) not in (int, Decimal):
+        return False
+    _, digits, exponent = Decimal(value).as_tuple()
+    assert isinstance(exponent, int)
+    number = int("".join(map(str, digits))) * 10 ** (exponent + 40)
+    return bool(number % 10 ** (40 - kind.scale) == 0 and number < 10 ** (kind.whole_digits + 40))
 
 
 def _any_fits(value: Any) -> bool:
@@ -88,6 +113,8 @@ def relatives(draw: st.DrawFn, kind: ft.FieldType) -> ft.FieldType:
         return ft.Optional(draw(relatives(kind)))
     match kind:
         case ft.Scalar():
+            if draw(st.integers(0, 3)) == 0:
+                return draw(decimal_types())
             return ft.Scalar(draw(scalar_names)) if draw(st.booleans()) else kind
         case ft.Optional(item=item):
             return ft.Optional(item) if choice < 4 else item
@@ -97,6 +124,15 @@ def relatives(draw: st.DrawFn, kind: ft.FieldType) -> ft.FieldType:
             return ft.NestedEvent(draw(evolved(fmt)))
         case ft.List(item=item):
             return ft.List(draw(relatives(item)), None if draw(st.booleans()) else kind.length)
+        case ft.Decimal(precision=precision, scale=scale):
+            wider = draw(st.integers(min(precision + 2, 38), 38)), draw(st.integers(0, 2))
+            return ft.Decimal(wider[0], min(scale + wider[1], wider[0]))
+        case ft.Map(key=key, value=value):
+            other = draw(relatives(key) if draw(st.booleans()) else st.just(key))
+            return ft.Map(
+                other if isinstance(other, ft.Enum | ft.Scalar) and ft.is_map_key(other) else key,
+                draw(relatives(value)),
+            )
         case ft.Array():
             return ft.Array(draw(array_items | st.just(kind.item)), draw(shapes() | st.just(kind.shape)))
         case ft.Anything():

@@ -114,7 +114,9 @@ def read_both(body: bytes | bytearray, sample: Sample) -> Any:
 
 def test_the_frames_are_of_all_kinds() -> None:
     kinds = {type(field.type) for sample in SAMPLES for field in sample.wire.fields}
-    assert kinds == {ft.Scalar, ft.Optional, ft.Enum, ft.NestedEvent, ft.List, ft.Array, ft.Anything}
+    assert kinds == {
+        ft.Scalar, ft.Decimal, ft.Optional, ft.Enum, ft.NestedEvent, ft.List, ft.Map, ft.Array, ft.Anything,
+    }  # fmt: skip
     assert {sample.wire.body for sample in SAMPLES} == {"packed", "native"}
     for sample in SAMPLES:
         assert same(sample.decode(sample.body), sample.event)

@@ -77,7 +77,7 @@ def count_fields(kind: ft.FieldType) -> int:
     match kind:
         case ft.NestedEvent(format=fmt):
             return sum(1 + count_fields(field.type) for field in fmt.fields)
-        case ft.Optional(item=item) | ft.List(item=item):
+        case ft.Optional(item=item) | ft.List(item=item) | ft.Map(value=item):
             return count_fields(item)
         case _:
             return 0

@@ -12,6 +12,7 @@ import operator
 import typing
 from ctypes import c_float
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from math import isinf, isnan
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -19,6 +20,7 @@ from uuid import UUID
 import msgspec
 
 from heliograph.codec.any_values import MAX_DEPTH
+from heliograph.codec.decimals import fitted, misfit
 from heliograph.errors import ROOT, InvalidEvent
 from heliograph.model import field_types as ft
 from heliograph.model.annotations import bare, strip_none
@@ -108,8 +110,12 @@ class _Mender:
                 return self._enum(value, kind, bare(annotation), path)
             case ft.NestedEvent():
                 return self._record(value, kind, bare(annotation), path)
+            case ft.Decimal():
+                return self._decimal(value, kind, path)
             case ft.List():
                 return self._list(value, kind, annotation, path)
+            case ft.Map():
+                return self._map(value, kind, annotation, path)
             case ft.Array():
                 return self._array(value, kind, path)
             case ft.Anything():
@@ -213,6 +219,33 @@ class _Mender:
         mended = [self._value(item, kind.item, inner, f"{path}[{index}]") for index, item in enumerate(value)]
         return mended if any(map(operator.is_not, mended, value)) else value
 
+    def _decimal(self, value: Any, kind: ft.Decimal, path: str) -> Decimal:
+        if isinstance(value, bool | enum.Enum) or not isinstance(value, Decimal | int):
+            hint = "; write Decimal('...')" if isinstance(value, float | str) else ""
+            raise self._no(value, kind, path, hint)
+        # An int of any length may come, and to make a decimal of it may take long.
+        too_long = isinstance(value, int) and abs(value) >= 10**ft.MAX_DIGITS
+        made = None if too_long else fitted(Decimal(value), kind)
+        if made is None:
+            why = f"has more digits than {kind} holds" if too_long else misfit(Decimal(value), kind)
+            raise self._refuse(f"{_short(value)} {why}", path)
+        return made
+
+    def _map(self, value: Any, kind: ft.Map, annotation: Any, path: str) -> Any:
+        if type(value) is not dict:
+            raise self._no(value, kind, path)
+        if len(value) > ft.MAX_ENTRIES:
+            raise self._refuse(f"{len(value)} entries; a map holds at most {ft.MAX_ENTRIES}", path)
+        of_key, of_value = typing.get_args(bare(annotation))
+        mended = {}
+        changed = False
+        for key, item in value.items():
+            where = f"{path}[{_short(key)}]"
+            own_key = self._value(key, kind.key, of_key, where)
+            own = mended[own_key] = self._value(item, kind.value, of_value, where)
+            changed = changed or own is not item or own_key is not key
+        return mended if changed else value
+
     def _array(self, value: Any, kind: ft.Array, path: str) -> Any:
         import numpy as np  # noqa: PLC0415 - numpy is for classes that have arrays
 
@@ -277,5 +310,7 @@ def _integer_hint(value: Any) -> str:
 
 
 def _short(value: Any) -> str:
+    if isinstance(value, int) and value.bit_length() > 1024:
+        return f"an int of {value.bit_length()} bits"  # Python does not write it
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -72,7 +72,9 @@ def _is_open(kind: ft.FieldType) -> bool:
         case ft.Anything():
             return True
         case ft.List(item=item):
-            return any(ft.holds(item, wanted) for wanted in (ft.List, ft.NestedEvent, ft.Anything))
+            return any(ft.holds(item, wanted) for wanted in (ft.List, ft.Map, ft.NestedEvent, ft.Anything))
+        case ft.Map(value=value):
+            return any(ft.holds(value, wanted) for wanted in (ft.List, ft.Map, ft.NestedEvent, ft.Anything))
         case ft.Optional(item=item):
             return _is_open(item)
         case ft.NestedEvent(format=fmt):

@@ -35,7 +35,9 @@ class ValuePlan(NamedTuple):
     """The receiver's class for an enum; None: the plain value."""
     record: RecordPlan | None = None
     item: ValuePlan | None = None
-    """What is inside an optional or a list."""
+    """What is inside an optional or a list; of a map its values."""
+    key: ValuePlan | None = None
+    """The keys of a map."""
     nullable: bool = False
     """The receiver takes None too, or anything, which this wire never sends."""
 
@@ -116,6 +118,14 @@ def _value(wire: ft.FieldType, reader: ft.FieldType, annotation: Any) -> ValuePl
         case ft.List(), ft.List():
             inner_annotation = None if annotation is None else typing.get_args(bare(annotation))[0]
             return ValuePlan(wire, reader, item=_value(wire.item, reader.item, inner_annotation))
+        case ft.Map(), ft.Map():
+            of_key, of_value = (None, None) if annotation is None else typing.get_args(bare(annotation))
+            return ValuePlan(
+                wire,
+                reader,
+                item=_value(wire.value, reader.value, of_value),
+                key=_value(wire.key, reader.key, of_key),
+            )
         case ft.Enum(), ft.Enum() if annotation is not None:
             return ValuePlan(wire, reader, enum=cast("type[enum.Enum]", bare(annotation)))
         case _:

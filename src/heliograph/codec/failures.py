@@ -74,7 +74,7 @@ def named_path(wire: Format, place: str) -> str:
                 field = fmt.fields[int(number)]
                 path += f".{field.name}"
                 kind = field.type
-            case ft.List(item=item):
+            case ft.List(item=item) | ft.Map(value=item):
                 path += step
                 kind = item
             case _:

@@ -11,7 +11,8 @@ import math
 import struct
 import typing
 from datetime import date, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from decimal import Context, Decimal, Inexact, InvalidOperation
+from typing import TYPE_CHECKING, Any, Final, Literal
 from uuid import UUID
 
 from heliograph.codec.any_values import MAX_DEPTH
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from heliograph.model.formats import ByteOrder, Field, Format
 
 _MAX_DIMENSIONS: Final = 32
+_EXACT: Final = Context(prec=100, traps=[Inexact])
 _CODES: Final = {
     "i8": "b", "i16": "h", "i32": "i", "i64": "q", "u8": "B", "u16": "H", "u32": "I", "u64": "Q",
     "f32": "f", "f64": "d", "bool": "?", "datetime": "q", "date": "i", "uuid": "16s",
@@ -73,6 +75,14 @@ def _fit(value: Any, kind: ft.FieldType, annotation: Any, path: str) -> Any:
         case ft.List(item=item):
             inner = typing.get_args(bare(annotation))[0]
             return [_fit(each, item, inner, f"{path}[{index}]") for index, each in enumerate(value)]
+        case ft.Decimal(scale=scale):
+            return Decimal(value).quantize(Decimal((0, (1,), -scale)), context=_EXACT)
+        case ft.Map(key=key, value=item):
+            of_key, of_value = typing.get_args(bare(annotation))
+            return {
+                _fit(name, key, of_key, path): _fit(each, item, of_value, f"{path}[{name!r}]")
+                for name, each in value.items()
+            }
         case ft.Enum():
             return bare(annotation)(value)
         case ft.Scalar(name="f32" | "f64"):
@@ -138,6 +148,8 @@ def _record_of(reader: ft.FieldType | None) -> Format | None:
 
 def _item_of(reader: ft.FieldType | None) -> ft.FieldType | None:
     inner = reader.item if isinstance(reader, ft.Optional) else reader
+    if isinstance(inner, ft.Map):
+        return inner.value
     return inner.item if isinstance(inner, ft.List) else None
 
 
@@ -163,7 +175,7 @@ def _has_arrays(fmt: Format) -> bool:
 
 def _may_be_array(kind: ft.FieldType) -> bool:
     match kind:
-        case ft.Optional(item=item) | ft.List(item=item):
+        case ft.Optional(item=item) | ft.List(item=item) | ft.Map(value=item):
             return _may_be_array(item)
         case ft.NestedEvent(format=fmt):
             return _has_arrays(fmt)
@@ -210,10 +222,25 @@ class _Packed:
                     raise DecodeError(f"a list of {count} where {kind} is declared", path=path)
                 inner = _item_of(reader)
                 return [self._value(item, inner, f"{path}[{index}]") for index in range(count)]
+            case ft.Decimal():
+                return _decimal(self._cursor.scalar("str", path), kind, path)
+            case ft.Map():
+                return self._map(kind, reader, path)
             case ft.Array():
                 return self._array(self._cursor.scalar("bytes", path), kind, path)
             case ft.Anything():
                 return self._cursor.anything(path, MAX_DEPTH)
+
+    def _map(self, kind: ft.Map, reader: ft.FieldType | None, path: str) -> dict[Any, Any]:
+        count = self._cursor.map_size(path)
+        if count > ft.MAX_ENTRIES:
+            raise DecodeError(f"{count} entries; a map holds at most {ft.MAX_ENTRIES}", path=path)
+        inner = _item_of(reader)
+        found: dict[Any, Any] = {}
+        for _ in range(count):
+            key = self._value(kind.key, None, path)
+            found[key] = self._value(kind.value, inner, f"{path}[{key!r}]")
+        return found
 
     def _array(self, descriptor: bytes, kind: ft.Array, path: str) -> Any:
         if len(descriptor) < 4 or len(descriptor) % 4:
@@ -233,6 +260,18 @@ class _Packed:
 def _member(value: int | str, kind: ft.Enum, path: str) -> int | str:
     if value not in kind.values:
         raise DecodeError(f"{value!r} is no value of {kind}", path=path)
+    return value
+
+
+def _decimal(text: str, kind: ft.Decimal, path: str) -> Decimal:
+    """Exactly as Python writes a number of the type's digits."""
+    try:
+        value = Decimal(text)
+    except InvalidOperation:
+        raise DecodeError(f"{text[:40]!r} is no {kind}", path=path) from None
+    _, digits, exponent = value.as_tuple()
+    if exponent != -kind.scale or len(digits) > kind.precision or str(value) != text:
+        raise DecodeError(f"{text[:40]!r} is no {kind}", path=path)
     return value
 
 
@@ -296,6 +335,8 @@ class _Native:
                 return UUID(bytes=self._number("16s", offset))
             case ft.Scalar(name=name):
                 return self._number(_CODES[name], offset)
+            case ft.Decimal():
+                return self._decimal(kind, offset, path)
             case ft.Enum(base="str"):
                 return _member(_text(self._referred(offset, path), path), kind, path)
             case ft.Enum():
@@ -312,6 +353,15 @@ class _Native:
             case ft.Array():
                 return self._free_array(self._referred(offset, path), kind, path)
         raise AssertionError(kind)
+
+    def _decimal(self, kind: ft.Decimal, offset: int, path: str) -> Decimal:
+        size, _ = size_and_align(kind, path, self._order)
+        order: Literal["little", "big"] = "little" if self._order == "<" else "big"
+        number = int.from_bytes(self._body[offset : offset + size], order, signed=True)
+        digits = str(abs(number))
+        if len(digits) > kind.precision:
+            raise DecodeError(f"{number} has more digits than {kind}", path=path)
+        return Decimal((int(number < 0), tuple(map(int, digits)), -kind.scale))
 
     def _number(self, code: str, offset: int) -> Any:
         return struct.unpack_from(self._order + code, self._body, offset)[0]

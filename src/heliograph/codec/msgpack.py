@@ -101,6 +101,11 @@ class MsgpackReader:
         code = self._take_code(path)
         return code & 0x0F if code & 0xF0 == 0x90 else self._size(code, _ARRAYS, "an array", path)
 
+    def map_size(self, path: str) -> int:
+        """How many entries are said to follow."""
+        code = self._take_code(path)
+        return code & 0x0F if code & 0xF0 == 0x80 else self._size(code, _MAPS, "a map", path)
+
     def anything(self, path: str, depth: int) -> Any:
         """A value without a schema; lists and maps at most `depth` deep."""
         # With a stack of its own: hostile nests would need much more memory as calls.

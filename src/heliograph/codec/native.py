@@ -13,10 +13,11 @@ from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
+from heliograph.codec import decimals
 from heliograph.codec.construct import construction
 from heliograph.errors import DecodeError
 from heliograph.model import field_types as ft
-from heliograph.model.layout import size_and_align
+from heliograph.model.layout import LONG_DECIMAL, size_and_align
 from heliograph.runtime.codegen import CodeBuilder
 
 if TYPE_CHECKING:
@@ -136,6 +137,8 @@ class _Writer:
             case ft.Scalar(name=name):
                 code = CODES[name]
                 self._pack(code, struct.calcsize(code), text, offset, depth)
+            case ft.Decimal():
+                self._decimal(kind, text, offset, depth)
             case ft.Enum():
                 self._pack("q", 8, f"{text}._value_", offset, depth)
             case ft.Optional(item=item):
@@ -147,6 +150,14 @@ class _Writer:
                 self._array(kind, text, offset, depth)
             case _:
                 raise AssertionError(kind)
+
+    def _decimal(self, kind: ft.Decimal, text: str, offset: int, depth: int) -> None:
+        number = f"{self._source.bind(decimals.unscaled)}({text}, {kind.scale})"
+        if kind.is_short:
+            self._pack("q", 8, number, offset, depth)
+            return
+        in_bytes = self._source.bind(decimals.long_writer(self._order))
+        self._pack("16s", LONG_DECIMAL, f"{in_bytes}({number})", offset, depth)
 
     def _assign(self, prefix: str, text: str, depth: int) -> str:
         variable = self._source.fresh(prefix)
@@ -366,6 +377,14 @@ class _Reader:
                 variable = self._unpacked(offset, CODES[sent])
                 is_widened = sent in ft.INTEGER_RANGES and wanted in ft.FLOATS
                 return f"{bind(float)}({variable})" if is_widened else variable
+            case ft.Scalar(name=sent), ft.Decimal() as wanted:
+                return f"{bind(decimals.integer_reader(wanted))}({self._unpacked(offset, CODES[sent])})"
+            case ft.Decimal() as wire, _:
+                wanted = value.reader if isinstance(value.reader, ft.Decimal) else wire
+                number = self._unpacked(offset, "q" if wire.is_short else "16s")
+                if not wire.is_short:
+                    number = f"{bind(decimals.long_reader(self._wire.byte_order))}({number})"
+                return f"{bind(decimals.native_reader(wire, wanted))}({number})"
             case ft.Enum() as kind, _:
                 return f"{bind(_members(kind, value))}[{self._enum_value(kind, offset)}]"
             case ft.Optional(item=item), _:

@@ -10,7 +10,8 @@ first array, then its dimensions.
     enum                       its value
     record                     array of its fields
     datetime                   msgpack timestamp
-    date, uuid                 text, as msgspec writes them: 2026-11-05
+    date, uuid, decimal        text, as msgspec writes them: 2026-11-05, 10.2500
+    map                        map; when a key stands twice, the last one counts
     optional                   the value or nil
 
 To read as a receiver wants it, msgspec decodes the wire's own shape, a tuple of exactly the wire's types in
@@ -29,6 +30,7 @@ from uuid import UUID
 
 import msgspec
 
+from heliograph.codec import decimals
 from heliograph.codec.any_values import check_received
 from heliograph.codec.construct import construction
 from heliograph.codec.containers import MAX_CONTAINERS, check_containers, is_counted
@@ -131,6 +133,9 @@ class _Writer:
             case ft.List(item=item):
                 each = f"item_{level}"
                 return f"[{self._value(item, each, level + 1)} for {each} in {text}]"
+            case ft.Map(value=item):
+                key, each = f"key_{level}", f"item_{level}"
+                return f"{{{key}: {self._value(item, each, level + 1)} for {key}, {each} in {text}.items()}}"
         raise AssertionError(kind)
 
 
@@ -211,7 +216,11 @@ def _value_reads_directly(value: ValuePlan) -> bool:
     if value.nullable:
         return False
     match value.wire, value.reader:
-        case ((ft.Array() | ft.Anything()), _):
+        case ((ft.Array() | ft.Anything() | ft.Decimal()), _):
+            return False
+        case ft.Map(), _:
+            return all(part is not None and _value_reads_directly(part) for part in (value.key, value.item))
+        case ft.Scalar(), ft.Decimal():
             return False
         case ft.Scalar(name=sent), ft.Scalar(name=wanted):
             return sent == wanted or (sent in ft.FLOATS and wanted in ft.FLOATS)
@@ -275,6 +284,13 @@ def _value_type(value: ValuePlan) -> Any:
                 if length is None
                 else Annotated[items, msgspec.Meta(min_length=length, max_length=length)]
             )
+        case ft.Decimal():
+            return Annotated[str, msgspec.Meta(max_length=decimals.MAX_TEXT)]
+        case ft.Map():
+            assert value.key is not None
+            assert value.item is not None
+            both = types.GenericAlias(dict, (_value_type(value.key), _value_type(value.item)))
+            return Annotated[both, msgspec.Meta(max_length=ft.MAX_ENTRIES)]
         case ft.Array():
             return bytes
         case ft.Anything():
@@ -333,6 +349,13 @@ class _Reader:
             case ft.Scalar(name=sent), ft.Scalar(name=wanted):
                 is_widened = sent in ft.INTEGER_RANGES and wanted in ft.FLOATS
                 return f"{self._source.bind(float)}({text})" if is_widened else text
+            case ft.Scalar(), ft.Decimal() as wanted:
+                return f"{self._source.bind(decimals.integer_reader(wanted))}({text})"
+            case ft.Decimal() as wire, _:
+                wanted = value.reader if isinstance(value.reader, ft.Decimal) else wire
+                return f"{self._source.bind(decimals.text_reader(wire, wanted))}({text})"
+            case ft.Map(), _:
+                return self._map(value, text, level)
             case ft.Optional(), _:
                 assert value.item is not None
                 inner = self._value(value.item, text, level)
@@ -356,6 +379,16 @@ class _Reader:
                 return f"{self._source.bind(members)}[{text}]"
             case _:
                 return text
+
+    def _map(self, value: ValuePlan, text: str, level: int) -> str:
+        assert value.key is not None
+        assert value.item is not None
+        key, each = f"key_{level}", f"item_{level}"
+        made_key = self._value(value.key, key, level + 1)
+        made = self._value(value.item, each, level + 1)
+        if (made_key, made) == (key, each):
+            return text
+        return f"{{{made_key}: {made} for {key}, {each} in {text}.items()}}"
 
 
 def _splitter() -> Callable[[Any], tuple[memoryview, ArrayData]]:

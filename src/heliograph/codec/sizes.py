@@ -3,10 +3,10 @@
     size_of(track)              # 16 + len(track.note)
     fixed_size(Position)        # 24: each of its events takes that; None where they differ
 
-A number, a time, a date and an enum count 8 bytes, a UUID 16, text its characters, bytes and arrays their
-length, an item of a list 32 bytes and what it holds itself: in a list each is an object of its own. What
-CPython adds to each event, about half a kilobyte with its header, is not counted: bounds in events are there
-for that.
+A number, a time, a date and an enum count 8 bytes, a UUID and a decimal 16, text its characters, bytes and
+arrays their length, an item of a list and an entry of a map 32 bytes and what it holds: there each is an
+object of its own. What CPython adds to each event, about half a kilobyte with its header, is not counted:
+bounds in events are there for that.
 
 For each class one function is generated that looks at the fields that differ, and at nothing else. Another
 tells whether all events of a batch are small: of those a queue is full by their number before their bytes.
@@ -76,9 +76,9 @@ def count_within(events: Sequence[Event], most_bytes: int, *, alike: bool) -> tu
 def _fixed(kind: ft.FieldType) -> int | None:
     """What each value of a type takes; None when that differs."""
     match kind:
-        case ft.Scalar(name="str" | "bytes") | ft.Anything():
+        case ft.Scalar(name="str" | "bytes") | ft.Anything() | ft.Map():
             return None
-        case ft.Scalar(name="uuid"):
+        case ft.Scalar(name="uuid") | ft.Decimal():
             return ft.UUID_SIZE
         case ft.Scalar() | ft.Enum():
             return NUMBER
@@ -97,7 +97,7 @@ def _fixed(kind: ft.FieldType) -> int | None:
 
 def _listed(item: ft.FieldType, each: int) -> int:
     """What an item of a list takes: one that is a plain value is counted as an object, not twice."""
-    return LISTED if isinstance(item, ft.Scalar | ft.Enum) else LISTED + each
+    return LISTED if isinstance(item, ft.Scalar | ft.Decimal | ft.Enum) else LISTED + each
 
 
 class _FixedSizes(dict[type, "int | None"]):
@@ -198,6 +198,11 @@ def _measured(kind: ft.FieldType) -> Callable[[Any], int]:
                 return lambda values: len(values) * step
             inner = _measured(item)
             return lambda values: sum(map(inner, values), len(values) * LISTED)
+        case ft.Map(key=key, value=value):
+            keys, values = _measured(key), _measured(value)
+            return lambda entries: (
+                len(entries) * LISTED + sum(map(keys, entries)) + sum(map(values, entries.values()))
+            )
         case ft.NestedEvent():
             return size_of
         case _:

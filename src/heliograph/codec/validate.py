@@ -16,12 +16,14 @@ from __future__ import annotations
 import typing
 from ctypes import c_float
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from msgspec.structs import force_setattr
 
 from heliograph.codec.coerce import anything_fits, coerce_event, is_encodable
+from heliograph.codec.decimals import limit, quantum
 from heliograph.model import field_types as ft
 from heliograph.model.annotations import bare, strip_none
 from heliograph.model.event import Event, EventInfo, info_of
@@ -143,8 +145,12 @@ class _Conditions:
             case ft.NestedEvent():
                 nested = info_of(bare(annotation))
                 return [self._is(text, nested.cls), *self.record(nested, text)]
+            case ft.Decimal():
+                return self._decimal(kind, text)
             case ft.List():
                 return self._list(kind, annotation, text, level)
+            case ft.Map():
+                return self._map(kind, annotation, text, level)
             case ft.Array():
                 return self._array(kind, text)
             case ft.Anything():
@@ -181,6 +187,29 @@ class _Conditions:
         each = f"item_{level}"
         inner = self._value(kind.item, typing.get_args(bare(annotation))[0], each, level + 1)
         return [*conditions, f"False not in [{' and '.join(inner)} for {each} in {text}]"]
+
+    def _decimal(self, kind: ft.Decimal, text: str) -> list[str]:
+        bind = self._source.bind
+        top = limit(kind)
+        # A zero has no sign, so that equal values have equal bytes.
+        return [
+            self._is(text, Decimal),
+            f"{text}.same_quantum({bind(quantum(kind))})",
+            f"{bind(-top)} < {text} < {bind(top)}",
+            f"({text} or not {text}.is_signed())",
+        ]
+
+    def _map(self, kind: ft.Map, annotation: Any, text: str, level: int) -> list[str]:
+        key, each = f"key_{level}", f"item_{level}"
+        of_key, of_value = typing.get_args(bare(annotation))
+        keys = self._value(kind.key, of_key, key, level + 1)
+        values = self._value(kind.value, of_value, each, level + 1)
+        inner = " and ".join([*keys, *values])
+        return [
+            self._is(text, dict),
+            f"len({text}) <= {ft.MAX_ENTRIES}",
+            f"False not in [{inner} for {key}, {each} in {text}.items()]",
+        ]
 
     def _array(self, kind: ft.Array, text: str) -> list[str]:
         import numpy as np  # noqa: PLC0415 - numpy is for classes that have arrays

@@ -61,9 +61,30 @@ def _field(kind: ft.FieldType) -> dict[str, Any]:
         case ft.List(item, length):
             count = {} if length is None else {"minItems": length, "maxItems": length}
             return {"type": "array", "items": _field(item), **count}
+        case ft.Decimal(scale=scale):
+            fraction = rf"(\.[0-9]{{1,{scale}}}0*)?" if scale else r"(\.0+)?"
+            text = {"type": "string", "pattern": rf"^-?0*[0-9]{{1,{max(1, kind.whole_digits)}}}{fraction}$"}
+            return {"anyOf": [text, {"type": "integer"}]}
+        case ft.Map(key, value):
+            return _map(key, value)
         case ft.Array():
             return _array(kind)
     return {}  # what has no schema may be anything
+
+
+def _map(key: ft.Scalar | ft.Enum, value: ft.FieldType) -> dict[str, Any]:
+    """An object; keys that are numbers are written as text."""
+    names: dict[str, Any] = {}
+    if isinstance(key, ft.Enum):
+        names = {"propertyNames": {"enum": [str(member) for _, member in key.members]}}
+    elif key.name != "str":
+        names = {"propertyNames": {"pattern": "^(0|-?[1-9][0-9]*)$"}}
+    return {
+        "type": "object",
+        "additionalProperties": _field(value),
+        "maxProperties": ft.MAX_ENTRIES,
+        **names,
+    }
 
 
 def _array(kind: ft.Array) -> dict[str, Any]:

@@ -1,16 +1,19 @@
 """From the annotations of an event class to field types.
 
-Allowed are `int`, `float`, `str`, `bytes`, `bool`, `datetime`, `date`, `UUID`, the widths (`hg.i8` …
-`hg.u64`, `hg.f32`), `T | None`, enums over int or str, nested event classes, `list[T]`, numpy arrays and
-`hg.Any`:
+Allowed are `int`, `float`, `str`, `bytes`, `bool`, `Decimal`, `datetime`, `date`, `UUID`, the widths (`hg.i8`
+… `hg.u64`, `hg.f32`), `T | None`, enums over int or str, nested event classes, `list[T]`, `dict[K, T]`, numpy
+arrays and `hg.Any`:
 
     temperature: hg.f32
+    price: Annotated[Decimal, hg.Digits(18, 4)]                   # 18 digits, 4 of them behind the point
+    attributes: dict[str, str]                                    # keys are text, integers or an enum
     samples: NDArray[np.float64]                                  # any shape
     pose: Annotated[NDArray[np.float64], hg.Shape(4, 4)]          # exactly 4 x 4
     cloud: Annotated[NDArray[np.float32], hg.Shape(None, 3)]      # any number of points
     rgb: Annotated[list[hg.u8], hg.Length(3)]
 
-These are plain `Annotated` types, which every type checker accepts. Numpy is recognised without importing it.
+A bare `Decimal` has 38 digits, 18 of them behind the point, as Spark takes it to have. These are plain
+`Annotated` types, which every type checker accepts. Numpy is recognised without importing it.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import enum
 import types
 import typing
 from datetime import date, datetime
+from decimal import Decimal
 from typing import Annotated, Any, Final, TypeAlias, cast
 from uuid import UUID
 
@@ -26,11 +30,11 @@ import msgspec
 
 from heliograph.errors import FormatError
 from heliograph.model import field_types as ft
-from heliograph.model.formats import MAX_DEPTH, checked_enum, is_dimension
+from heliograph.model.formats import MAX_DEPTH, checked_enum, is_digits, is_dimension
 
 ALLOWED: Final = (
-    "int, float, str, bytes, bool, datetime, date, UUID, hg.i8 to hg.u64, hg.f32, T | None, "
-    "an Enum over int or str, a nested hg.Event class, list[T], numpy NDArray[...] and hg.Any"
+    "int, float, str, bytes, bool, Decimal, datetime, date, UUID, hg.i8 to hg.u64, hg.f32, T | None, "
+    "an Enum over int or str, a nested hg.Event class, list[T], dict[K, T], numpy NDArray[...] and hg.Any"
 )
 
 
@@ -61,6 +65,23 @@ class Length(msgspec.Struct, frozen=True):
 
     items: int
 
+
+class Digits(msgspec.Struct, frozen=True):
+    """How many digits a decimal field has, and how many of them stand behind the point."""
+
+    precision: int
+    scale: int = 0
+
+    def __post_init__(self) -> None:
+        if not is_digits(self.precision, self.scale):
+            raise FormatError(
+                f"Digits takes a precision of 1 to {ft.MAX_DIGITS} and a scale of 0 to the precision, "
+                f"not {self.precision!r} and {self.scale!r}"
+            )
+
+
+DEFAULT_DIGITS: Final = Digits(38, 18)
+"""Of a bare `Decimal`."""
 
 i8: TypeAlias = Annotated[int, Width("i8")]
 i16: TypeAlias = Annotated[int, Width("i16")]
@@ -107,6 +128,8 @@ def field_type(annotation: Any, path: str) -> ft.FieldType:
         return _plain_class(annotation, path)
     if origin is list:
         return ft.List(field_type(typing.get_args(annotation)[0], f"{path}[]"))
+    if origin is dict:
+        return _map(annotation, path)
     if origin in (typing.Union, types.UnionType):
         return _optional(annotation, path)
     if _is_ndarray(origin):
@@ -135,6 +158,10 @@ def wire_annotation(annotation: Any, kind: ft.FieldType) -> Any:
                 if length is None
                 else Annotated[inner, msgspec.Meta(min_length=length, max_length=length)]
             )
+        case ft.Map(key=key, value=value):
+            arguments = zip(typing.get_args(bare(annotation)), (key, value), strict=True)
+            both = tuple(wire_annotation(each, part) for each, part in arguments)
+            return Annotated[types.GenericAlias(dict, both), msgspec.Meta(max_length=ft.MAX_ENTRIES)]
         case _:
             return bare(annotation)
 
@@ -147,6 +174,12 @@ def _annotated(annotation: Any, path: str) -> ft.FieldType:
                 if inner_type is not (float if name in ft.FLOATS else int):
                     raise FormatError(f"{name} does not go with {_text(inner_type)}", path=path)
                 return ft.Scalar(name)
+            case Digits(precision=precision, scale=scale):
+                if inner_type is not Decimal:
+                    raise FormatError(
+                        f"Digits goes with decimal.Decimal only, not {_text(inner_type)}", path=path
+                    )
+                return ft.Decimal(precision, scale)
             case Shape():
                 if not _is_ndarray(typing.get_origin(inner_type)):
                     raise FormatError("Shape goes with a numpy NDArray only", path=path)
@@ -165,6 +198,8 @@ def _annotated(annotation: Any, path: str) -> ft.FieldType:
 def _plain_class(cls: type, path: str) -> ft.FieldType:
     if cls in _PLAIN:
         return ft.Scalar(_PLAIN[cls])
+    if cls is Decimal:
+        return ft.Decimal(DEFAULT_DIGITS.precision, DEFAULT_DIGITS.scale)
     info = cls.__dict__.get("__event_info__")
     if info is not None:
         return ft.NestedEvent(info.format)
@@ -172,9 +207,23 @@ def _plain_class(cls: type, path: str) -> ft.FieldType:
         return _enum(cls, path)
     if cls is list:
         raise FormatError("list needs the type of its items, such as list[float]", path=path)
+    if cls is dict:
+        raise FormatError("dict needs the types of its keys and values, such as dict[str, float]", path=path)
     if _is_ndarray(cls):
         raise FormatError("an array needs the type of its items, such as NDArray[np.float64]", path=path)
     raise _not_allowed(cls, path)
+
+
+def _map(annotation: Any, path: str) -> ft.Map:
+    of_key, of_value = typing.get_args(annotation)
+    key = field_type(of_key, f"{path}[key]")
+    if not ft.is_map_key(key):
+        raise FormatError(
+            f"the keys of a map are str, integers or an enum, not {key}, "
+            "so that every engine finds an entry by the same key",
+            path=path,
+        )
+    return ft.Map(cast("ft.Scalar | ft.Enum", key), field_type(of_value, f"{path}[]"))
 
 
 def _enum(cls: type[enum.Enum], path: str) -> ft.Enum:
@@ -227,9 +276,7 @@ def _array_item(annotation: Any, path: str) -> ft.ScalarName:
 
 
 def _not_allowed(annotation: Any, path: str) -> FormatError:
-    is_mapping = dict in (annotation, typing.get_origin(annotation))
-    hint = " (for a mapping use hg.Any or a nested event)" if is_mapping else ""
-    return FormatError(f"{_text(annotation)} is no type for a field{hint}; allowed are {ALLOWED}", path=path)
+    return FormatError(f"{_text(annotation)} is no type for a field; allowed are {ALLOWED}", path=path)
 
 
 def _text(annotation: Any) -> str:

@@ -6,9 +6,10 @@
 - A field that only the writer has is ignored.
 - A field that only the reader has takes the reader's default; without one it is refused.
 - A type may widen, so that every value arrives unchanged: integers to larger ones, integers to floats that
-  hold them exactly, f32 to f64, T to T | None, an enum to one that knows all its values or to the plain type
-  of its values, fixed lengths and dimensions to free ones, and what `any` can hold to `any`, which is all but
-  arrays, dates and UUIDs. Lists, arrays and records follow the same rules inside.
+  hold them exactly, f32 to f64, decimals and integers to decimals with no fewer digits before and behind the
+  point, T to T | None, an enum to one that knows all its values or to the plain type of its values, fixed
+  lengths and dimensions to free ones, and what `any` can hold to `any`, which is all but arrays, decimals,
+  dates, UUIDs and maps whose keys are no text. Lists, maps, arrays and records follow the same rules inside.
 - All else is refused: narrowing, another type, another key. A rename is a field lost and a field missed.
 
 Names of records and enums, order of fields, body kind, byte order and offsets are no part of the rules.
@@ -152,10 +153,16 @@ def split_optional(kind: ft.FieldType) -> tuple[ft.FieldType, bool]:
 
 
 def innermost_class(annotation: Any) -> type | None:
-    """The event or enum class inside an annotation such as `list[Position | None]`, if there is one."""
+    """The event or enum class inside an annotation such as `list[Position | None]`, if there is one.
+
+    Of a map it is that of its values.
+    """
     if isinstance(annotation, EventMeta | enum.EnumType):
         return annotation
-    found = (innermost_class(part) for part in typing.get_args(annotation))
+    parts = typing.get_args(annotation)
+    if typing.get_origin(annotation) is dict:
+        parts = parts[1:]
+    found = (innermost_class(part) for part in parts)
     return next((cls for cls in found if cls is not None), None)
 
 
@@ -221,6 +228,12 @@ class _Walk:
                     return
                 self.types(sent.item, wanted.item, f"{path}[]", dotted)
                 wider = wider or wanted.length != sent.length
+            case ft.Map(), ft.Map():
+                if reason := _misfit(sent.key, wanted.key):
+                    self._refuse(path, writer, reader, f"of its keys {reason}")
+                    return
+                self.types(sent.value, wanted.value, f"{path}[]", dotted)
+                wider = wider or not _same_values(sent.key, wanted.key)
             case _:
                 reason = _misfit(sent, wanted)
                 if reason:
@@ -245,7 +258,13 @@ def _misfit(writer: ft.FieldType, reader: ft.FieldType) -> str | None:
     """Why a type cannot be read as another, or None; for all but optionals and pairs of records or lists."""
     match writer, reader:
         case _, ft.Anything():
-            return None if ft.fits_any(writer) else "any holds no arrays, dates and UUIDs"
+            if ft.fits_any(writer):
+                return None
+            return "any holds no arrays, decimals, dates and UUIDs, and maps with text as keys only"
+        case _, ft.Decimal():
+            return _decimal_misfit(writer, reader)
+        case ft.Decimal(), ft.Scalar(name=wanted) if wanted in ft.NUMBERS:
+            return "a float rounds decimals" if wanted in ft.FLOATS else "it does not hold all values"
         case ft.Scalar(name=sent), ft.Scalar(name=wanted):
             return _scalar_misfit(sent, wanted)
         case ft.Enum(base=sent), ft.Scalar(name=wanted) if sent == wanted:
@@ -262,6 +281,19 @@ def _misfit(writer: ft.FieldType, reader: ft.FieldType) -> str | None:
             return "any could be something else"
         case _:
             return "it is another type"
+
+
+def _decimal_misfit(writer: ft.FieldType, reader: ft.Decimal) -> str | None:
+    if isinstance(writer, ft.Scalar) and writer.name in ft.FLOATS:
+        return "a float is no exact decimal"
+    sent = ft.decimal_for(writer)
+    if sent is None:
+        return "it is another type"
+    if sent.whole_digits > reader.whole_digits:
+        return f"it has {reader.whole_digits} digits before the point where {sent.whole_digits} may be sent"
+    if sent.scale > reader.scale:
+        return f"it has {reader.scale} digits behind the point where {sent.scale} may be sent"
+    return None
 
 
 def _scalar_misfit(writer: ft.ScalarName, reader: ft.ScalarName) -> str | None:

@@ -366,11 +366,13 @@ def _check_key(info: EventInfo) -> None:
     for name in info.key:
         kind = info.types.get(name)
         if kind is not None and (
-            not isinstance(kind, ft.Scalar | ft.Enum)
+            not isinstance(kind, ft.Scalar | ft.Decimal | ft.Enum)
             or (isinstance(kind, ft.Scalar) and kind.name in ft.FLOATS)
         ):
+            why = ": what is kept by key has to be found by it, and a map has no one form"
             raise FormatError(
-                f"a key field is an integer, str, bytes, bool, datetime, date, UUID or enum, not {kind}",
+                "a key field is an integer, Decimal, str, bytes, bool, datetime, date, UUID or enum, not "
+                f"{kind}{why if isinstance(kind, ft.Map) else ''}",
                 path=f"$.{name}",
             )
 
@@ -420,6 +422,8 @@ def _equal(a: Any, b: Any) -> bool:
         return bool(a == b)
     if isinstance(a, list):
         return len(a) == len(b) and all(map(_equal, a, b))
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(_equal(value, b[key]) for key, value in a.items())
     if hasattr(a, "dtype"):
         return bool(a.dtype == b.dtype and a.shape == b.shape and (a == b).all())
     return bool(a == b)

@@ -9,7 +9,9 @@ annotations; codec, filters and columns are made from these.
     Optional(item)                                                     the value or None
     Enum(name, base, members)                                          named values of i64 or str
     NestedEvent(format)                                                a nested event
+    Decimal(precision, scale)                                          exact, of so many digits
     List(item, length)                                                 length None: any
+    Map(key, value)                                                    `dict`; keys: text, integers, enums
     Array(item, shape)                                                 numpy; None: any dimension or shape
     Anything()                                                         schema-less nested data (`hg.Any`)
 """
@@ -50,6 +52,12 @@ FIRST_DAY: Final = date.min.toordinal() - EPOCH_DAY
 LAST_DAY: Final = date.max.toordinal() - EPOCH_DAY
 """Of the years 1 and 9999, counted from 1970."""
 UUID_SIZE: Final = 16
+MAX_DIGITS: Final = 38
+"""The most digits of a decimal, as in SQL engines, Arrow and Parquet: they fit into sixteen bytes."""
+SHORT_DIGITS: Final = 18
+"""As many digits always fit into eight bytes."""
+MAX_ENTRIES: Final = 65_536
+"""The most entries of one map."""
 
 
 class Scalar(msgspec.Struct, frozen=True):
@@ -92,6 +100,36 @@ class NestedEvent(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"record {self.format.name}"
+
+
+class Decimal(msgspec.Struct, frozen=True):
+    """A number with so many decimal digits, of which so many stand behind the point."""
+
+    precision: int
+    scale: int
+
+    def __str__(self) -> str:
+        return f"decimal({self.precision}, {self.scale})"
+
+    @property
+    def whole_digits(self) -> int:
+        """Digits before the point."""
+        return self.precision - self.scale
+
+    @property
+    def is_short(self) -> bool:
+        """Whether its digits fit into eight bytes; others take sixteen."""
+        return self.precision <= SHORT_DIGITS
+
+
+class Map(msgspec.Struct, frozen=True):
+    """Values by key, at most `MAX_ENTRIES` of them."""
+
+    key: Scalar | Enum
+    value: FieldType
+
+    def __str__(self) -> str:
+        return f"map[{self.key}, {self.value}]"
 
 
 class List(msgspec.Struct, frozen=True):
@@ -147,7 +185,23 @@ class Anything(msgspec.Struct, frozen=True):
         return "any"
 
 
-FieldType: TypeAlias = Union["Scalar", "Optional", "Enum", "NestedEvent", "List", "Array", "Anything"]
+FieldType: TypeAlias = Union[
+    "Scalar", "Decimal", "Optional", "Enum", "NestedEvent", "List", "Map", "Array", "Anything"
+]
+
+
+def is_map_key(kind: FieldType) -> bool:
+    """Whether values of a type can be the keys of a map."""
+    return isinstance(kind, Enum) or (
+        isinstance(kind, Scalar) and (kind.name == "str" or kind.name in INTEGER_RANGES)
+    )
+
+
+def decimal_for(kind: FieldType) -> Decimal | None:
+    """The decimal that holds every value of an integer or decimal type; None for other types."""
+    if isinstance(kind, Scalar) and kind.name in INTEGER_RANGES:
+        return Decimal(len(str(INTEGER_RANGES[kind.name][1])), 0)
+    return kind if isinstance(kind, Decimal) else None
 
 
 def fits_any(kind: FieldType) -> bool:
@@ -157,10 +211,12 @@ def fits_any(kind: FieldType) -> bool:
             return fits_any(item)
         case NestedEvent(format=fmt):
             return all(fits_any(field.type) for field in fmt.fields)
+        case Map(key=key, value=value):
+            return (key == Scalar("str") or getattr(key, "base", None) == "str") and fits_any(value)
         case Scalar(name=name):
             return name not in ("date", "uuid")
         case _:
-            return not isinstance(kind, Array)
+            return not isinstance(kind, Array | Decimal)
 
 
 def holds(kind: FieldType, wanted: type) -> bool:
@@ -168,6 +224,8 @@ def holds(kind: FieldType, wanted: type) -> bool:
     match kind:
         case Optional(item=item) | List(item=item):
             return isinstance(kind, wanted) or holds(item, wanted)
+        case Map(key=key, value=value):
+            return isinstance(kind, wanted) or isinstance(key, wanted) or holds(value, wanted)
         case NestedEvent(format=fmt):
             return isinstance(kind, wanted) or any(holds(field.type, wanted) for field in fmt.fields)
         case _:

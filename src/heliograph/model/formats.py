@@ -168,7 +168,7 @@ def _check_format(fmt: Format) -> None:
 
 def _count(kind: ft.FieldType) -> int:
     match kind:
-        case ft.Optional(item=item) | ft.List(item=item):
+        case ft.Optional(item=item) | ft.List(item=item) | ft.Map(value=item):
             return _count(item)
         case ft.NestedEvent(format=fmt):
             return 1 + fmt.count_all
@@ -206,8 +206,12 @@ def _describe_type(kind: ft.FieldType) -> Any:
             return ["enum", kind.name, kind.base, [list(member) for member in kind.members]]
         case ft.NestedEvent():
             return ["record", *_describe_format(kind.format)]
+        case ft.Decimal(precision=precision, scale=scale):
+            return ["decimal", precision, scale]
         case ft.List():
             return ["list", _describe_type(kind.item), kind.length]
+        case ft.Map(key=key, value=value):
+            return ["map", _describe_type(key), _describe_type(value)]
         case ft.Array():
             return ["array", kind.item, None if kind.shape is None else list(kind.shape)]
         case ft.Anything():
@@ -290,11 +294,20 @@ def _read_type(kind: Any, path: str, depth: int) -> ft.FieldType:
             return ft.NestedEvent(_read_format(parts, path, depth - 1))
         case ["list", item, None | int() as length] if length is None or is_dimension(length):
             return ft.List(_read_type(item, f"{path}[]", depth - 1), length)
+        case ["decimal", int(precision), int(scale)] if is_digits(precision, scale):
+            return ft.Decimal(precision, scale)
+        case ["map", of_key, of_value]:
+            key = _read_type(of_key, f"{path}[key]", depth - 1)
+            if not ft.is_map_key(key):
+                raise FormatError(f"the keys of a map are text, integers or an enum, not {key}", path=path)
+            value = _read_type(of_value, f"{path}[]", depth - 1)
+            return ft.Map(cast("ft.Scalar | ft.Enum", key), value)
         case ["array", str(item), None | list() as shape] if item in ft.ARRAY_ITEMS:
             return ft.Array(cast("ft.ScalarName", item), _read_shape(shape, path))
         case _:
             raise FormatError(
-                "unknown type; known are scalars, optional, enum, record, list, array, any", path=path
+                "unknown type; known are scalars, decimal, optional, enum, record, list, map, array, any",
+                path=path,
             )
 
 
@@ -331,6 +344,16 @@ def _read_shape(shape: list[Any] | None, path: str) -> tuple[int | None, ...] | 
     if not 1 <= len(shape) <= MAX_DEPTH or not all(n is None or is_dimension(n) for n in shape):
         raise FormatError(f"a shape has 1 to {MAX_DEPTH} dimensions, each null or 0 to 2**31-1", path=path)
     return tuple(shape)
+
+
+def is_digits(precision: object, scale: object) -> bool:
+    """Whether a decimal can have so many digits, and so many of them behind the point."""
+    return (
+        type(precision) is int
+        and type(scale) is int
+        and 1 <= precision <= ft.MAX_DIGITS
+        and 0 <= scale <= precision
+    )
 
 
 def is_dimension(n: object) -> bool:

@@ -9,6 +9,8 @@ fixed part and is referred to by two u32: offset from the start of the body, and
     datetime                 i64, microseconds since 1970 in UTC
     date                     i32, days since 1970
     uuid                     16 bytes, the most significant first
+    decimal                  its digits without the point as an integer with a sign: i64 up to 18 digits, else
+                             16 bytes, aligned to 8
     enum                     i64, or as text
     str, bytes               reference
     optional                 1 byte (0: None), padding, then the value
@@ -16,7 +18,7 @@ fixed part and is referred to by two u32: offset from the start of the body, and
     array, fixed shape       inline
     array, free dimensions   reference to: u32 count of dimensions, the u32 dimensions, padding to 8, items
 
-Lists and `any` have no native form: use an array, or a packed body.
+Lists, maps and `any` have no native form: use an array, or a packed body.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ SCALAR_SIZES: Final[dict[str, int]] = {
     "bool": 1, "i8": 1, "u8": 1, "i16": 2, "u16": 2, "i32": 4, "u32": 4,
     "i64": 8, "u64": 8, "f32": 4, "f64": 8, "datetime": 8, "date": 4, "uuid": ft.UUID_SIZE,
 }  # fmt: skip
+LONG_DECIMAL: Final = 16
+"""Bytes of a decimal that does not fit into eight."""
 MAX_FIXED: Final = 1 << 26
 """The largest fixed part of a native body, in bytes; the same as the default limit of an event."""
 
@@ -60,6 +64,8 @@ def size_and_align(kind: ft.FieldType, path: str, byte_order: ByteOrder) -> tupl
             return SCALAR_SIZES["uuid"], 1
         case ft.Scalar(name=name):
             return SCALAR_SIZES[name], SCALAR_SIZES[name]
+        case ft.Decimal():
+            return (8 if kind.is_short else LONG_DECIMAL), 8
         case ft.Enum():
             return 8, 8
         case ft.Optional(item=item):
@@ -78,6 +84,12 @@ def size_and_align(kind: ft.FieldType, path: str, byte_order: ByteOrder) -> tupl
             if count is None:
                 return REFERENCE_SIZE, REFERENCE_ALIGN
             return SCALAR_SIZES[scalar] * count, SCALAR_SIZES[scalar]
+        case ft.Map():
+            raise FormatError(
+                f"{kind} has no native form, for it has no fixed size and no order of entries; use "
+                "body='packed', or a field for each key",
+                path=path,
+            )
         case ft.List() | ft.Anything():
             raise FormatError(f"{kind} has no native form; use an array, or body='packed'", path=path)
 

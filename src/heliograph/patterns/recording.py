@@ -19,6 +19,7 @@ in before it. A match is given to the callback once the rows that led to it are 
 from __future__ import annotations
 
 from datetime import date
+from decimal import Decimal
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import UUID
@@ -169,12 +170,17 @@ def plain_key(key: Any) -> Any:
     """A key as a row holds it."""
     if isinstance(key, Enum):
         return key.value
+    if isinstance(key, Decimal):
+        # Equal keys are one, however many digits the fields of their streams have behind the point.
+        whole, _, fraction = f"{key:f}".partition(".")
+        fraction = fraction.rstrip("0")
+        return f"{whole}.{fraction}" if fraction else whole
     return str(key) if _is_written(key) else key
 
 
 def _is_written(key: Any) -> bool:
     """Whether rows hold a key as text, because `hg.Any` has no such values."""
-    return isinstance(key, UUID) or type(key) is date
+    return isinstance(key, UUID | Decimal) or type(key) is date
 
 
 def key_type(pattern: Pattern, fields: dict[int, str]) -> str:
@@ -203,7 +209,7 @@ def joined_key(names: Iterable[str]) -> str:
 
 def _plain_type(kind: ft.FieldType) -> str:
     kind = split_optional(kind)[0]
-    if kind in (ft.Scalar("date"), ft.Scalar("uuid")):
+    if kind in (ft.Scalar("date"), ft.Scalar("uuid")) or isinstance(kind, ft.Decimal):
         return "str"
     return kind.base if isinstance(kind, ft.Enum) else str(kind)
 

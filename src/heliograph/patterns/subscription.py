@@ -453,7 +453,9 @@ def _check_key(cls: type[Any], name: str, field: str) -> None:
     kind = next((f.type for f in info.format.fields if f.name == field), None)
     if kind is None:
         raise InvalidPattern(name, f"carries {info.name}, which has no field {field!r} to go by")
-    if any(ft.holds(kind, unhashable) for unhashable in (ft.Array, ft.List, ft.Anything, ft.NestedEvent)):
+    if any(
+        ft.holds(kind, unhashable) for unhashable in (ft.Array, ft.List, ft.Map, ft.Anything, ft.NestedEvent)
+    ):
         raise InvalidPattern(name, f"goes by {field!r} of {info.name}, a {kind}; a key is a plain value")
 
 

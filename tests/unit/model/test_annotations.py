@@ -75,8 +75,8 @@ GOOD: list[tuple[Any, ft.FieldType]] = [
 ]
 
 BAD: list[tuple[Any, str]] = [
-    (dict, r"for a mapping use hg.Any"),
-    (dict[str, int], r"for a mapping use hg.Any"),
+    (dict, r"dict needs the types of its keys and values"),
+    (dict[float, int], r"the keys of a map are str, integers or an enum, not f64"),
     (tuple[int, int], r"is no type for a field.*allowed are int, float"),
     (set[int], r"is no type for a field"),
     (object, r"object is no type"),

@@ -190,6 +190,45 @@ def lists(counts: Places, items: pa.Array) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), items)
 
 
+def maps(counts: Places, keys: pa.Array, items: pa.Array) -> pa.MapArray:
+    """A column of maps; NotPlain when a key stands in one of them twice."""
+    offsets = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=offsets[1:])
+    insist(offsets[-1] <= MAX_BYTES)
+    of = np.repeat(np.arange(len(counts)), counts)
+    pairs = pa.table({"of": of, "key": keys})
+    insist(pairs.group_by(["of", "key"]).aggregate([]).num_rows == len(of))
+    return pa.MapArray.from_arrays(pa.array(offsets.astype(np.int32)), keys, items)
+
+
+def decimals(texts_of: pa.Array, kind: pa.Decimal128Type) -> pa.Array:
+    """A column of decimals from their texts; NotPlain when one has other digits."""
+    try:
+        return texts_of.cast(kind)
+    except pa.ArrowInvalid:
+        raise NotPlain from None
+
+
+def short_decimals(values: NDArray[Any], kind: pa.Decimal128Type) -> pa.Array:
+    """A column of decimals from integers of 64 bits that they are without their points."""
+    if len(values):
+        top = 10**kind.precision
+        insist(-top < int(values.min()) and int(values.max()) < top)
+    wide = np.empty((len(values), 2), np.int64)
+    wide[:, 0], wide[:, 1] = values, values >> 63
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(wide.tobytes())])
+
+
+def long_decimals(data: NDArray[np.uint8], kind: pa.Decimal128Type) -> pa.Array:
+    """The same from a row of sixteen bytes for each, the least significant first."""
+    array = pa.Array.from_buffers(kind, len(data), [None, pa.py_buffer(np.ascontiguousarray(data).tobytes())])
+    try:
+        array.validate(full=True)
+    except pa.ArrowInvalid:
+        raise NotPlain from None
+    return array
+
+
 def structs(arrays: Sequence[pa.Array], kind: pa.StructType, count: int) -> pa.StructArray:
     if not arrays:
         return pa.Array.from_buffers(kind, count, [None])

@@ -16,10 +16,12 @@
 | datetime            | timestamp[us, UTC]           | the same                                       |
 | date                | date32                       | the same                                       |
 | uuid                | string, with dashes          | the same                                       |
+| decimal             | decimal128 of its digits     | the same                                       |
 | enum                | int64 or string: the value   | the same                                       |
 | T or None           | T, null                      | the same                                       |
 | record              | struct                       | the same                                       |
 | list                | list                         | the same                                       |
+| map                 | map                          | the same                                       |
 | array, 1 dimension  | list                         | the same                                       |
 | array, other shapes | struct<shape: list<int32>, data: list<item>>, items in C order                |
 | any                 | string: JSON as in `heliograph.codec.dynamic.json`; None is null
@@ -35,6 +37,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from datetime import date, datetime, timedelta
+from decimal import Decimal
 from itertools import chain, pairwise
 from operator import attrgetter, itemgetter
 from types import NoneType
@@ -46,8 +49,16 @@ import numpy as np
 import pyarrow as pa
 
 from heliograph.codec.columnar.unify import unified
+from heliograph.codec.decimals import from_unscaled
 from heliograph.codec.dynamic.json import anything_from_json, anything_to_json
-from heliograph.codec.dynamic.plain import ValuePath, check_record, item_dtype, shape_fits, shaped
+from heliograph.codec.dynamic.plain import (
+    ValuePath,
+    check_count,
+    check_record,
+    item_dtype,
+    shape_fits,
+    shaped,
+)
 from heliograph.codec.dynamic.reflect import event_to_mapping, to_plain
 from heliograph.errors import FormatError, InvalidEvent
 from heliograph.errors.sentences import listed
@@ -151,6 +162,10 @@ def arrow_type(kind: ft.FieldType, *, spark_safe: bool = False) -> pa.DataType:
             return pa.struct(list(schema(fmt, spark_safe=spark_safe)))
         case ft.List(item=item):
             return pa.list_(arrow_type(item, spark_safe=spark_safe))
+        case ft.Decimal(precision=precision, scale=scale):
+            return pa.decimal128(precision, scale)
+        case ft.Map(key=key, value=value):
+            return pa.map_(arrow_type(key, spark_safe=spark_safe), arrow_type(value, spark_safe=spark_safe))
         case ft.Array(item=name):
             items = pa.list_(arrow_type(ft.Scalar(name), spark_safe=spark_safe))
             return (
@@ -253,6 +268,10 @@ def _column(kind: ft.FieldType, values: Sequence[Any], spark_safe: bool) -> pa.A
             return _batch(fmt, _columns(fmt, values), len(values), spark_safe).to_struct_array()
         case ft.List():
             return _list_column(item, values, kinds, spark_safe)
+        case ft.Decimal():
+            return _decimal_column(item, values, kinds)
+        case ft.Map():
+            return _map_column(item, values, kinds, spark_safe)
         case ft.Array():
             return _array_column(item, values, spark_safe)
         case _:
@@ -303,6 +322,28 @@ def _list_column(kind: ft.List, values: Sequence[Any], kinds: set[type], spark_s
     return _lists(lengths, _column(kind.item, list(chain.from_iterable(values)), spark_safe))
 
 
+def _decimal_column(kind: ft.Decimal, values: Sequence[Any], kinds: set[type]) -> pa.Array:
+    if not kinds <= {Decimal, int}:
+        raise _DoesNotFit
+    return pa.array(values, arrow_type(kind))  # refuses what it would have to round
+
+
+def _map_column(kind: ft.Map, values: Sequence[Any], kinds: set[type], spark_safe: bool) -> pa.MapArray:
+    if not kinds <= {dict}:
+        raise _DoesNotFit
+    lengths = [len(value) for value in values]
+    if lengths and max(lengths) > ft.MAX_ENTRIES:
+        raise _DoesNotFit
+    keys = _column(kind.key, list(chain.from_iterable(values)), spark_safe)
+    items = _column(kind.value, [item for value in values for item in value.values()], spark_safe)
+    return maps(_offsets(lengths), keys, items)
+
+
+def maps(offsets: NDArray[np.int32], keys: pa.Array, items: pa.Array) -> pa.MapArray:
+    """A column of maps; the keys and values of all of them, one behind the other."""
+    return pa.MapArray.from_arrays(pa.array(offsets), keys, items)
+
+
 def _array_column(kind: ft.Array, values: Sequence[NDArray[Any]], spark_safe: bool) -> pa.Array:
     dtype = item_dtype(kind.item)
     if any(value.dtype != dtype for value in values):
@@ -328,11 +369,15 @@ def _widened(value: NDArray[Any], item: ft.ScalarName) -> NDArray[Any]:
 
 
 def _lists(lengths: Sequence[int], items: pa.Array) -> pa.ListArray:
+    return pa.ListArray.from_arrays(pa.array(_offsets(lengths)), items)
+
+
+def _offsets(lengths: Sequence[int]) -> NDArray[np.int32]:
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     if offsets[-1] > MAX_ITEMS:
         raise FormatError(f"{offsets[-1]} items in one list column; at most {MAX_ITEMS} go into one batch")
-    return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), items)
+    return offsets.astype(np.int32)
 
 
 def _plain_record(fmt: Format, row: Any, at: ValuePath) -> dict[str, Any]:
@@ -357,6 +402,8 @@ def _plain(kind: ft.FieldType, value: Any, at: ValuePath) -> Any:
             return _plain_record(kind.format, value, at)
         case ft.List(), list():
             return [_plain(kind.item, v, at.inside(i)) for i, v in enumerate(value)]
+        case ft.Map(), dict():
+            return {to_plain(key, at): _plain(kind.value, item, at.entry(key)) for key, item in value.items()}
         case ft.Array(), np.ndarray():
             return _widened(value, kind.item)
         case _:
@@ -407,6 +454,10 @@ def _values(kind: ft.FieldType, array: pa.Array, at: ValuePath) -> list[Any]:
             return _records(fmt, _of_type(array, pa.types.is_struct, item, at), at)
         case ft.List():
             return _list_values(item, _of_type(array, pa.types.is_list, item, at), at)
+        case ft.Decimal():
+            return _decimal_values(item, array, at)
+        case ft.Map():
+            return _map_values(item, _of_type(array, pa.types.is_map, item, at), at)
         case ft.Array():
             return _array_values(item, array, at)
         case _:
@@ -465,6 +516,40 @@ def _list_values(kind: ft.List, array: pa.ListArray, at: ValuePath) -> list[Any]
     rows = [items[start:end] for start, end in pairwise(_ends(array))]
     if kind.length is not None and any(len(row) != kind.length for row in rows):
         raise at.refuse(f"has a list of another length than {kind}")
+    return rows
+
+
+def _decimal_values(kind: ft.Decimal, array: pa.Array, at: ValuePath) -> list[Any]:
+    """Also from integers and from decimals of other digits, but for values that would be rounded."""
+    if not (pa.types.is_decimal(array.type) or pa.types.is_integer(array.type)):
+        raise at.refuse(f"has a column of {array.type}; {kind} needs {arrow_type(kind)}")
+    try:
+        return array.cast(arrow_type(kind)).to_pylist()  # type: ignore[no-any-return]
+    except pa.ArrowInvalid:
+        if not pa.types.is_integer(array.type):
+            raise at.refuse(f"has values with more digits than {kind}") from None
+    try:  # Arrow makes decimals of integers only where all integers of their type would fit
+        plain = [from_unscaled(number * 10**kind.scale, kind.scale) for number in array.to_pylist()]
+        return pa.array(plain, arrow_type(kind)).to_pylist()  # type: ignore[no-any-return]
+    except pa.ArrowInvalid:
+        raise at.refuse(f"has values with more digits than {kind}") from None
+
+
+def _map_values(kind: ft.Map, array: pa.MapArray, at: ValuePath) -> list[Any]:
+    # Keys and items are those of the whole column, of which this may be a part.
+    offsets = array.offsets.to_numpy(zero_copy_only=False)
+    start, count = int(offsets[0]), int(offsets[-1] - offsets[0])
+    keys = _values(kind.key, array.keys.slice(start, count), at)
+    items = _values(kind.value, array.items.slice(start, count), at)
+    lengths = np.diff(offsets).tolist()
+    rows, first = [], 0
+    for length in lengths:
+        check_count(length, at)
+        row = dict(zip(keys[first : first + length], items[first : first + length], strict=True))
+        if len(row) < length:
+            raise at.refuse("has a map with a key twice")
+        rows.append(row)
+        first += length
     return rows
 
 

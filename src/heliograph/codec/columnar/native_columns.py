@@ -16,7 +16,7 @@ from heliograph.codec.columnar.body_bytes import Bodies, insist
 from heliograph.codec.columnar.columns import arrow_type
 from heliograph.codec.native import has_references
 from heliograph.model import field_types as ft
-from heliograph.model.layout import SCALAR_SIZES, size_and_align
+from heliograph.model.layout import LONG_DECIMAL, SCALAR_SIZES, size_and_align
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -71,6 +71,8 @@ def _reader(kind: ft.FieldType, order: ByteOrder) -> Reader:
             return _uuids
         case ft.Scalar(name=name):
             return _scalar(name, order)
+        case ft.Decimal():
+            return _decimals(kind, order)
         case ft.Enum():
             return _enum(kind, order)
         case ft.Optional(item=item):
@@ -100,6 +102,20 @@ def _scalar(name: ft.ScalarName, order: ByteOrder) -> Reader:
         return pa.array(values) if name in ft.FLOATS else made.integers(values, arrow)
 
     return read
+
+
+def _decimals(kind: ft.Decimal, order: ByteOrder) -> Reader:
+    arrow = arrow_type(kind)
+
+    def read_short(native: _Native, rows: Places, offset: int) -> pa.Array:
+        values = native.bodies.numbers(native.bodies.starts[rows] + offset, f"{order}i8")
+        return made.short_decimals(values.astype(np.int64), arrow)
+
+    def read_long(native: _Native, rows: Places, offset: int) -> pa.Array:
+        data = native.bodies.rows(native.bodies.starts[rows] + offset, LONG_DECIMAL)
+        return made.long_decimals(data if order == "<" else data[:, ::-1], arrow)
+
+    return read_short if kind.is_short else read_long
 
 
 def _uuids(native: _Native, rows: Places, offset: int) -> pa.Array:

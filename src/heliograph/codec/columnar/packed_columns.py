@@ -16,6 +16,7 @@ from heliograph.codec.columnar import body_bytes as made
 from heliograph.codec.columnar.body_bytes import Bodies, NotPlain, insist
 from heliograph.codec.columnar.columns import arrow_type
 from heliograph.codec.containers import MAX_CONTAINERS, is_counted
+from heliograph.codec.decimals import MAX_TEXT
 from heliograph.codec.packed import PREFIX
 from heliograph.model import field_types as ft
 from heliograph.model.layout import SCALAR_SIZES
@@ -42,6 +43,7 @@ NIL: Final = 0xC0
 FALSE: Final = 0xC2
 TRUE: Final = 0xC3
 FLOAT64: Final = 0xCB
+FIXED_MAP: Final = 0x80
 FIXED_ARRAY: Final = 0x90
 FIXED_TEXT: Final = 0xA0
 LARGER: Final = (0x80, 0xE0)
@@ -52,6 +54,7 @@ INTEGERS: Final = {
 TEXTS: Final = {0xD9: "u1", 0xDA: ">u2", 0xDB: ">u4"}
 BYTES: Final = {0xC4: "u1", 0xC5: ">u2", 0xC6: ">u4"}
 ARRAYS: Final = {0xDC: ">u2", 0xDD: ">u4"}
+MAPS: Final = {0xDE: ">u2", 0xDF: ">u4"}
 SECONDS: Final = 0xD6
 SECONDS_AND_NANOSECONDS: Final = 0xD7
 LONG_TIME: Final = 0xC7
@@ -146,6 +149,10 @@ def _reader(kind: ft.FieldType) -> Reader:
             return _record(fmt)
         case ft.List(item=item, length=length):
             return _list(_reader(item), arrow_type(item, spark_safe=True), length)
+        case ft.Decimal():
+            return _decimals(arrow_type(kind))
+        case ft.Map(key=key, value=value):
+            return _map(_reader(key), _reader(value), arrow_type(kind, spark_safe=True))
         case ft.Array():
             return _array(kind)
     raise AssertionError(kind)
@@ -306,6 +313,40 @@ def _uuids(packed: _Packed, at: Places, wanted: bool) -> Read:
     return (made.texts(packed.bodies, starts, ends, pa.string()) if wanted else None), ends
 
 
+def _decimals(kind: pa.Decimal128Type) -> Reader:
+    def read(packed: _Packed, at: Places, wanted: bool) -> Read:
+        starts, ends = _stretches(packed, at, is_text=True)
+        insist((ends - starts <= MAX_TEXT).all())
+        texts = made.texts(packed.bodies, starts, ends, pa.string())
+        array = made.decimals(texts, kind)
+        return (array if wanted else None), ends
+
+    return read
+
+
+def _map(read_key: Reader, read_value: Reader, kind: pa.MapType) -> Reader:
+    def read_entry(packed: _Packed, at: Places, wanted: bool) -> Read:
+        keys, at = read_key(packed, at, wanted)
+        values, at = read_value(packed, at, wanted)
+        both = pa.StructArray.from_arrays([keys, values], ["key", "value"]) if wanted else None
+        return both, at
+
+    def read(packed: _Packed, at: Places, wanted: bool) -> Read:
+        counts, starts = _sizes(packed, at, FIXED_MAP, MAPS)
+        insist(not len(counts) or counts.max() <= ft.MAX_ENTRIES)
+        total = int(counts.sum())
+        insist(2 * total <= len(packed.bodies.data))  # a key and a value have a byte each at least
+        if not total:
+            none = pa.array([], kind.key_type), pa.array([], kind.item_type)
+            return (made.maps(counts, *none) if wanted else None), starts
+        entries, after = _one_after_the_other(read_entry, packed, starts, counts, wanted)
+        if entries is None:
+            return None, after
+        return made.maps(counts, entries.field(0), entries.field(1)), after
+
+    return read
+
+
 def _optional(read: Reader) -> Reader:
     def read_present(packed: _Packed, at: Places, wanted: bool) -> Read:
         present = packed.tags(at) != NIL
@@ -343,11 +384,16 @@ def _into_array(packed: _Packed, at: Places, fields: int) -> Places:
 
 def _array_sizes(packed: _Packed, at: Places) -> tuple[Places, Places]:
     """How many items arrays have, and where the first of each is."""
+    return _sizes(packed, at, FIXED_ARRAY, ARRAYS)
+
+
+def _sizes(packed: _Packed, at: Places, fixed: int, larger: dict[int, str]) -> tuple[Places, Places]:
+    """The same for what begins with such tags."""
     tags = packed.tags(at)
     counts = (tags & 0x0F).astype(np.int64)
     heads = np.ones(len(tags), np.int64)
-    for tag in np.unique(tags[(tags & 0xF0) != FIXED_ARRAY]).tolist():
-        kind = ARRAYS.get(tag)
+    for tag in np.unique(tags[(tags & 0xF0) != fixed]).tolist():
+        kind = larger.get(tag)
         if kind is None:
             raise NotPlain
         having = tags == tag

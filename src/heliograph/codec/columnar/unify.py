@@ -79,10 +79,23 @@ def _common_item(kinds: Sequence[ft.FieldType], path: str) -> ft.FieldType | Non
         return ft.List(
             _common([one.item for one in lists], f"{path}[]"), lengths.pop() if len(lengths) == 1 else None
         )
+    if maps := _all_of(ft.Map, kinds):
+        key = _common_plain(list(dict.fromkeys(one.key for one in maps)))
+        return None if key is None else ft.Map(key, _common([one.value for one in maps], f"{path}[]"))
+    if any(isinstance(kind, ft.Decimal) for kind in kinds):
+        return _common_decimal(kinds)
     if arrays := _all_of(ft.Array, kinds):
         name = _common_scalar([array.item for array in arrays])
         return ft.Array(name, _common_shape([array.shape for array in arrays])) if name else None
     return _common_plain(kinds)
+
+
+def _common_decimal(kinds: Sequence[ft.FieldType]) -> ft.Decimal | None:
+    found = [ft.decimal_for(kind) for kind in kinds]
+    decimals = [kind for kind in found if kind is not None]
+    whole, scale = max(one.whole_digits for one in decimals), max(one.scale for one in decimals)
+    fits = len(decimals) == len(found) and whole + scale <= ft.MAX_DIGITS
+    return ft.Decimal(whole + scale, scale) if fits else None
 
 
 def _all_of(cls: type[K], kinds: Sequence[ft.FieldType]) -> list[K]:
@@ -91,8 +104,10 @@ def _all_of(cls: type[K], kinds: Sequence[ft.FieldType]) -> list[K]:
     return found if len(found) == len(kinds) else []
 
 
-def _common_plain(kinds: Sequence[ft.FieldType]) -> ft.Scalar | None:
+def _common_plain(kinds: Sequence[ft.FieldType]) -> ft.Scalar | ft.Enum | None:
     """For scalars and enums. What an enum widens to is the type of its values and no other."""
+    if len(kinds) == 1 and isinstance(kinds[0], ft.Scalar | ft.Enum):
+        return kinds[0]
     names: list[ft.ScalarName] = []
     bases = set()
     for kind in kinds:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import enum
 import typing
 from datetime import date, datetime
+from decimal import Decimal
 from functools import lru_cache
 from types import GenericAlias
 from typing import TYPE_CHECKING, Annotated, Any, Final, cast
@@ -105,6 +106,10 @@ def _annotation(kind: ft.FieldType) -> Any:
         case ft.List(item=item, length=length):
             items = GenericAlias(list, (_annotation(item),))
             return items if length is None else Annotated[items, marks.Length(length)]
+        case ft.Decimal(precision=precision, scale=scale):
+            return Annotated[Decimal, marks.Digits(precision, scale)]
+        case ft.Map(key=key, value=value):
+            return GenericAlias(dict, (_annotation(key), _annotation(value)))
         case ft.Array():
             return _array(kind)
         case ft.Anything():

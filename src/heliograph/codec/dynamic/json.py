@@ -9,7 +9,9 @@
     uuid                   text: 12345678-1234-5678-1234-567812345678
     enum                   the member's value
     record                 object
+    decimal                text: 10.2500; a number without a fraction is read, too
     list                   array
+    map                    object; keys that are numbers as text
     array                  nested arrays; {"shape": [0, 3], "data": []} where nesting cannot tell the shape
     any                    as it is; what JSON has not as {"$bytes": …}, {"$datetime": …}, {"$float": "NaN"};
                            and a key that starts with $ gets one more
@@ -22,7 +24,9 @@ from __future__ import annotations
 import base64
 import binascii
 import math
+import re
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from uuid import UUID
 
@@ -34,9 +38,13 @@ from heliograph.codec.dynamic.plain import (
     ValuePath,
     check_anything,
     check_array,
+    check_count,
+    check_decimal,
+    check_entries,
     check_record,
     check_scalar,
     item_dtype,
+    same_key,
     shaped,
     walk_record,
 )
@@ -51,6 +59,9 @@ if TYPE_CHECKING:
     from heliograph.model.formats import Format
 
 _NOT_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_MAX_DECIMAL: Final = 100
+_DECIMAL: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?")
+_WHOLE: Final = re.compile(r"0|-?[1-9][0-9]{0,19}")
 MAX_SIZE: Final = (1 << 31) - 1
 """Of an array in one dimension."""
 
@@ -216,8 +227,44 @@ def _read_array(kind: ft.Array, tree: Any, at: ValuePath) -> NDArray[Any]:
     return check_array(kind, array, at)
 
 
-_WRITTEN: Final = Leaves(_write_scalar, _write_array, _write_anything)
-_READ: Final = Leaves(_read_scalar, _read_array, _read_anything, partial=True)
+def _write_decimal(kind: ft.Decimal, value: Any, at: ValuePath) -> str:
+    return f"{check_decimal(kind, value, at):f}"
+
+
+def _read_decimal(kind: ft.Decimal, tree: Any, at: ValuePath) -> Decimal:
+    if isinstance(tree, str) and len(tree) <= _MAX_DECIMAL and _DECIMAL.fullmatch(tree):
+        return check_decimal(kind, Decimal(tree), at)
+    if isinstance(tree, int):
+        return check_decimal(kind, tree, at)
+    raise at.expected(f"{kind} as text such as '10.25', for a JSON number would be rounded", tree)
+
+
+def _write_key(key: Any) -> str:
+    return str(key)
+
+
+def _read_entries(kind: ft.Map, tree: Any, at: ValuePath) -> Mapping[Any, Any]:
+    if not isinstance(tree, dict):
+        raise at.expected(kind, tree)
+    check_count(len(tree), at)
+    is_text = kind.key == ft.Scalar("str") or getattr(kind.key, "base", None) == "str"
+    made = {key if is_text else _read_number(key, at): item for key, item in tree.items()}
+    return check_entries(kind, made, at)
+
+
+def _read_number(key: str, at: ValuePath) -> int:
+    # Only as it is written: two texts must not become one key.
+    if not _WHOLE.fullmatch(key):
+        raise at.entry(key).expected("the text of an integer", key)
+    return int(key)
+
+
+_WRITTEN: Final = Leaves(
+    _write_scalar, _write_array, _write_anything, _write_decimal, check_entries, _write_key
+)
+_READ: Final = Leaves(
+    _read_scalar, _read_array, _read_anything, _read_decimal, _read_entries, same_key, partial=True
+)
 
 
 def _nested_shape(tree: Any, at: ValuePath) -> list[int]:

@@ -19,11 +19,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from ctypes import c_float
 from datetime import date, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from heliograph.codec.any_values import MAX_DEPTH
 from heliograph.codec.coerce import anything_fits, is_encodable
+from heliograph.codec.decimals import fitted, misfit
 from heliograph.errors import ROOT, InvalidEvent
 from heliograph.errors.sentences import brief, listed
 from heliograph.model import field_types as ft
@@ -51,6 +53,12 @@ Checker: TypeAlias = Callable[[Any, "ValuePath", str | int], Any]
 """Takes a value, the place that holds it and the step to it; returns what stands for it in its field."""
 
 
+class _Entry(str):
+    """The step to an entry of a map, as it is written."""
+
+    __slots__ = ()
+
+
 class ValuePath:
     """Where in which event a value stands. Its path is put together only when there is an error to tell."""
 
@@ -65,12 +73,18 @@ class ValuePath:
     def path(self) -> str:
         if self._parent is None:
             return str(self._step)
+        if isinstance(self._step, _Entry):
+            return self._parent.path + self._step
         step = f"[{self._step}]" if isinstance(self._step, int) else f".{self._step}"
         return self._parent.path + step
 
     def inside(self, step: str | int) -> ValuePath:
         """The place of a field, by name, or of an item, by index."""
         return ValuePath(self.event, step, self)
+
+    def entry(self, key: object) -> ValuePath:
+        """The place of a map's value, by its key."""
+        return ValuePath(self.event, _Entry(f"[{brief(key)}]"), self)
 
     def refuse(self, reason: str) -> InvalidEvent:
         return InvalidEvent(self.event, reason, path=self.path)
@@ -89,6 +103,11 @@ class Leaves(NamedTuple):
     scalar: Callable[[ft.ScalarName, Any, ValuePath], Any]
     array: Callable[[ft.Array, Any, ValuePath], Any]
     anything: Callable[[Any, ValuePath], Any]
+    decimal: Callable[[ft.Decimal, Any, ValuePath], Any]
+    entries: Callable[[ft.Map, Any, ValuePath], Mapping[Any, Any]]
+    """The entries of a map by their plain keys; values are walked into."""
+    key: Callable[[Any], Any]
+    """What a key becomes."""
     partial: bool = False
 
 
@@ -105,6 +124,14 @@ def walk(kind: ft.FieldType, value: Any, at: ValuePath, leaves: Leaves) -> Any:
             return walk_record(fmt, value, at, leaves)
         case ft.List(item=item):
             return [walk(item, v, at.inside(i), leaves) for i, v in enumerate(check_list(kind, value, at))]
+        case ft.Decimal():
+            return leaves.decimal(kind, value, at)
+        case ft.Map():
+            entries = leaves.entries(kind, value, at)
+            return {
+                leaves.key(key): walk(kind.value, item, at.entry(key), leaves)
+                for key, item in entries.items()
+            }
         case ft.Array():
             return leaves.array(kind, value, at)
         case ft.Anything():
@@ -224,6 +251,32 @@ def check_list(kind: ft.List, value: Any, at: ValuePath) -> list[Any]:
     return value
 
 
+def check_decimal(kind: ft.Decimal, value: Any, at: ValuePath) -> Decimal:
+    """The value with the digits of its field behind the point; none is rounded away."""
+    if isinstance(value, bool | enum.Enum) or not isinstance(value, Decimal | int):
+        raise at.expected(f"{kind} (a decimal.Decimal)", value)
+    if isinstance(value, int) and abs(value) >= 10**ft.MAX_DIGITS:
+        raise at.expected(kind, value)
+    made = fitted(Decimal(value), kind)
+    if made is None:
+        raise at.refuse(f"{brief(value)} {misfit(Decimal(value), kind)}")
+    return made
+
+
+def check_entries(kind: ft.Map, value: Any, at: ValuePath) -> Mapping[Any, Any]:
+    """The entries of a map, with keys of the right type; its values are not looked at."""
+    if not isinstance(value, Mapping):
+        raise at.expected(kind, value)
+    check_count(len(value), at)
+    return {walk(kind.key, key, at.entry(key), _CHECKED): item for key, item in value.items()}
+
+
+def check_count(count: int, at: ValuePath) -> None:
+    """Refuse a map with too many entries."""
+    if count > ft.MAX_ENTRIES:
+        raise at.refuse(f"has {count} entries; a map holds at most {ft.MAX_ENTRIES}")
+
+
 def check_array(kind: ft.Array, value: Any, at: ValuePath) -> NDArray[Any]:
     dtype = getattr(value, "dtype", None)
     if (
@@ -260,7 +313,12 @@ def check_anything(value: Any, at: ValuePath, depth: int = MAX_DEPTH) -> Any:
     )
 
 
-_CHECKED: Final = Leaves(check_scalar, check_array, check_anything)
+def same_key(key: Any) -> Any:
+    """A key of a map as it is."""
+    return key
+
+
+_CHECKED: Final = Leaves(check_scalar, check_array, check_anything, check_decimal, check_entries, same_key)
 
 
 def shaped(flat: NDArray[Any], shape: tuple[int, ...], at: ValuePath) -> NDArray[Any]:

@@ -15,7 +15,9 @@ makes Arrow batches of it.
 from __future__ import annotations
 
 import enum
+import typing
 from datetime import date
+from decimal import Decimal
 from functools import lru_cache
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
@@ -28,6 +30,7 @@ from heliograph.codec.dynamic.json import json_to_mapping, mapping_to_json, pars
 from heliograph.codec.dynamic.plain import (
     Checker,
     ValuePath,
+    check_entries,
     check_enum,
     check_list,
     check_names,
@@ -36,7 +39,7 @@ from heliograph.codec.dynamic.plain import (
 )
 from heliograph.errors import ROOT
 from heliograph.model import field_types as ft
-from heliograph.model.compatibility import innermost_class
+from heliograph.model.annotations import bare, strip_none
 from heliograph.model.event import Event, format_of, info_of
 from heliograph.model.formats import MAX_DEPTH
 from heliograph.model.layout import size_and_align
@@ -60,7 +63,7 @@ __all__ = [
 
 E = TypeVar("E", bound=Event)
 
-_ATOMS: Final = frozenset({int, float, str, bytes, bool, NoneType, date, UUID})
+_ATOMS: Final = frozenset({int, float, str, bytes, bool, NoneType, date, UUID, Decimal})
 MAX_LEVELS: Final = MAX_DEPTH + MAX_ANYTHING_DEPTH
 """Records and lists of a format inside one another, and schema-less data at the bottom of them."""
 
@@ -111,13 +114,13 @@ def _rows(fmt: Format, path: str, base: int, key: tuple[str, ...] = ()) -> Itera
         offset = None if field.offset is None else base + field.offset
         yield FieldRow(where, str(field.type), field.name in key, offset)
         kind = field.type
-        while isinstance(kind, ft.Optional | ft.List):
-            if isinstance(kind, ft.List):
+        while isinstance(kind, ft.Optional | ft.List | ft.Map):
+            if isinstance(kind, ft.List | ft.Map):
                 where += "[]"
             elif offset is not None:
                 # The byte that says whether there is a value takes as much as the value's alignment.
                 offset += size_and_align(kind, where, fmt.byte_order)[1]
-            kind = kind.item
+            kind = kind.value if isinstance(kind, ft.Map) else kind.item
         if isinstance(kind, ft.NestedEvent):
             yield from _rows(kind.format, where, offset or 0)
 
@@ -141,7 +144,7 @@ def _without_classes(value: Any, levels: int) -> Any:
     if type(value) in _ATOMS:
         return value
     match value:
-        case Event() | list() if levels == 0:
+        case Event() | list() | dict() if levels == 0:
             raise _TooDeep
         case Event():
             names = value.__struct_fields__
@@ -150,6 +153,11 @@ def _without_classes(value: Any, levels: int) -> Any:
             return value.value
         case list():
             return [_without_classes(item, levels - 1) for item in value]
+        case dict():
+            return {
+                _without_classes(key, levels - 1): _without_classes(item, levels - 1)
+                for key, item in value.items()
+            }
         case _:
             return value
 
@@ -169,7 +177,7 @@ def _builders_of(cls: type[Event]) -> _Builders:
     return _Builders(
         fmt,
         frozenset(field.name for field in fields if not field.required),
-        {field.name: _builder(fmt.by_name[field.name].type, innermost_class(field.type)) for field in fields},
+        {name: _builder(field.type, field.annotation) for name, field in info_of(cls).fields.items()},
     )
 
 
@@ -179,8 +187,9 @@ def _build_event(cls: type[E], data: object, at: ValuePath) -> E:
     return cls(**{name: builders[name](value, at, name) for name, value in given.items()})
 
 
-def _builder(kind: ft.FieldType, cls: Any) -> Checker:
-    """What makes values of a type; `cls` is the event or enum class at its bottom, if there is one."""
+def _builder(kind: ft.FieldType, annotation: Any) -> Checker:
+    """What makes values of a type; its annotation leads to the event and enum classes in it."""
+    cls = bare(annotation)
     match kind:
         case ft.Scalar(name=name):
             return scalar_checker(name)
@@ -189,16 +198,31 @@ def _builder(kind: ft.FieldType, cls: Any) -> Checker:
         case ft.Enum():
             return lambda value, at, step: cls(check_enum(kind, value, at.inside(step)))
         case ft.Optional(item=item):
-            build = _builder(item, cls)
+            build = _builder(item, strip_none(annotation))
             return lambda value, at, step: None if value is None else build(value, at, step)
         case ft.List():
-            return _list_builder(kind, cls)
+            return _list_builder(kind, typing.get_args(cls)[0])
+        case ft.Map():
+            return _map_builder(kind, *typing.get_args(cls))
         case _:
             return lambda value, at, step: check_value(kind, value, at.inside(step))
 
 
-def _list_builder(kind: ft.List, cls: Any) -> Checker:
-    build_item = _builder(kind.item, cls)
+def _map_builder(kind: ft.Map, of_key: Any, of_value: Any) -> Checker:
+    build_key, build_value = _builder(kind.key, of_key), _builder(kind.value, of_value)
+
+    def build(value: Any, at: ValuePath, step: str | int) -> dict[Any, Any]:
+        here = at.inside(step)
+        return {
+            build_key(key, here, step): build_value(item, here, key if isinstance(key, int) else f"[{key!r}]")
+            for key, item in check_entries(kind, value, here).items()
+        }
+
+    return build
+
+
+def _list_builder(kind: ft.List, annotation: Any) -> Checker:
+    build_item = _builder(kind.item, annotation)
 
     def build(value: Any, at: ValuePath, step: str | int) -> list[Any]:
         here = at.inside(step)

@@ -113,7 +113,7 @@ def body_maker(target: RowTarget) -> Callable[[pa.RecordBatch], list[bytes]]:
 
 def _is_flat(kind: ft.FieldType) -> bool:
     """Whether its plain value is what a packed body holds."""
-    return isinstance(split_optional(kind)[0], ft.Scalar | ft.Enum)
+    return isinstance(split_optional(kind)[0], ft.Scalar | ft.Decimal | ft.Enum)
 
 
 def _completed(batch: pa.RecordBatch, target: RowTarget) -> pa.RecordBatch:
@@ -146,12 +146,21 @@ def _in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
     Columns that say something about the event are left out.
     """
     batch = batch.select([name for name in batch.schema.names if name not in HEADER_COLUMNS])
-    utc = pa.timestamp("us", tz="UTC")
-    fields = [
-        field.with_type(utc) if pa.types.is_timestamp(field.type) and field.type.tz else field
-        for field in batch.schema
-    ]
+    fields = [field.with_type(_utc_type(field.type)) for field in batch.schema]
     return batch.cast(pa.schema(fields))
+
+
+def _utc_type(kind: pa.DataType) -> pa.DataType:
+    """The type with the zone UTC for all times in it."""
+    if pa.types.is_timestamp(kind) and kind.tz:
+        return pa.timestamp("us", tz="UTC")
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_utc_type(kind.value_type)))
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_field, kind.item_field.with_type(_utc_type(kind.item_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_utc_type(field.type)) for field in kind])
+    return kind
 
 
 def _event_class(options: SinkOptions) -> type[Event] | None:
@@ -264,6 +273,16 @@ def _created_type(name: str, kind: T.DataType) -> ft.FieldType:
     if isinstance(kind, T.ArrayType):
         item = _created_type(name, kind.elementType)
         return ft.List(ft.Optional(item) if kind.containsNull else item)
+    if isinstance(kind, T.DecimalType) and 0 <= kind.scale <= kind.precision:
+        return ft.Decimal(kind.precision, kind.scale)
+    if isinstance(kind, T.MapType):
+        key, value = _created_type(name, kind.keyType), _created_type(name, kind.valueType)
+        if not isinstance(key, ft.Scalar) or not ft.is_map_key(key):
+            raise FormatError(
+                f"column {name!r} is {kind.simpleString()}; the keys of maps in events are text or integers: "
+                "cast them"
+            )
+        return ft.Map(key, ft.Optional(value) if kind.valueContainsNull else value)
     if isinstance(kind, T.StructType):
         return ft.NestedEvent(Format(name, tuple(_created_field(inner) for inner in kind.fields)))
     raise FormatError(f"column {name!r} is {kind.simpleString()}, for which events have no type; cast it")

@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from heliograph.codec.columnar import columns
 from heliograph.model import field_types as ft
-from heliograph.model.compatibility import split_optional, widens
+from heliograph.model.compatibility import compare, split_optional, widens
 from heliograph.model.formats import Field, Format
 
 if TYPE_CHECKING:
@@ -44,6 +44,12 @@ def conversion(source: ft.FieldType, target: ft.FieldType) -> Convert | None:
             if not widens(name, wider):
                 raise NotBySpark
             return None if name == wider else lambda column: column.cast(spark_type(target))
+        case ((ft.Scalar() | ft.Decimal()), ft.Decimal()):
+            if compare(_one(source), _one(target)).problems:
+                raise NotBySpark
+            return lambda column: column.cast(spark_type(target))
+        case ft.Map(), ft.Map():
+            return _map_conversion(source, target)
         case ft.List(item=narrow_item), ft.List(item=wide_item):
             item = conversion(narrow_item, wide_item)
             return None if item is None else lambda column: F.transform(column, item)
@@ -51,6 +57,23 @@ def conversion(source: ft.FieldType, target: ft.FieldType) -> Convert | None:
             return None
         case _:
             raise NotBySpark
+
+
+def _one(kind: ft.FieldType) -> Format:
+    return Format("column", (Field("column", kind),))
+
+
+def _map_conversion(narrow: ft.Map, wide: ft.Map) -> Convert | None:
+    key, value = conversion(narrow.key, wide.key), conversion(narrow.value, wide.value)
+
+    def rebuild(column: Column) -> Column:
+        if value is not None:
+            column = F.transform_values(column, lambda _, item: value(item))
+        if key is not None:
+            column = F.transform_keys(column, lambda name, _: key(name))
+        return column
+
+    return None if key is None and value is None else rebuild
 
 
 def missing(kind: ft.FieldType) -> Column:
@@ -83,5 +106,5 @@ def _record_conversion(narrow: Format, wide: Format) -> Convert | None:
 
 def spark_type(kind: ft.FieldType) -> DataType:
     """The type that Spark has for a field."""
-    arrow = columns.schema(Format("column", (Field("column", kind),)), spark_safe=True).field(0).type
+    arrow = columns.schema(_one(kind), spark_safe=True).field(0).type
     return from_arrow_type(arrow, prefer_timestamp_ntz=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from heliograph.codec.columnar.columns import arrow_type
 from heliograph.codec.columnar.unify import unified
 from heliograph.errors import ROOT, ExpressionError, FormatError
 from heliograph.filters import spark_sql as sql
@@ -148,6 +149,10 @@ def _insist_on_same_reading(own: Format, joined: Format, path: str) -> None:
             )
 
 
+def _key_type(kind: ft.Map) -> object:
+    return arrow_type(kind.key, spark_safe=True)
+
+
 def _reads_the_same(own: ft.FieldType, joined: ft.FieldType) -> bool:
     own, joined = split_optional(own)[0], split_optional(joined)[0]
     match own, joined:
@@ -155,6 +160,11 @@ def _reads_the_same(own: ft.FieldType, joined: ft.FieldType) -> bool:
             return all(_reads_the_same(f.type, other.by_name[f.name].type) for f in mine.fields)
         case ft.List(item=mine), ft.List(item=other):
             return _reads_the_same(mine, other)
+        case ft.Map(), ft.Map():
+            # A key of a narrower type would not be found among wider ones.
+            return _key_type(own) == _key_type(joined) and _reads_the_same(own.value, joined.value)
+        case (ft.Decimal(), _) | (_, ft.Decimal()):
+            return isinstance(own, ft.Decimal) and isinstance(joined, ft.Decimal)
         case ft.Array(shape=mine), ft.Array(shape=other):
             # Arrays of one dimension are lists, all others have their shape beside them.
             return (mine is not None and len(mine) == 1) == (other is not None and len(other) == 1)

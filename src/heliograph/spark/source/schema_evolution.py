@@ -87,6 +87,8 @@ def _plain(kind: ft.FieldType) -> ft.FieldType:
             return ft.Scalar(base)
         case ft.List(item=item):
             return ft.List(_plain(item), kind.length)
+        case ft.Map(key=key, value=value):
+            return ft.Map(ft.Scalar(key.base) if isinstance(key, ft.Enum) else key, _plain(value))
         case ft.NestedEvent(format=fmt):
             return ft.NestedEvent(tolerant(fmt))
         case _:
@@ -102,7 +104,7 @@ def _loses_inside(sent: ft.FieldType, column: ft.FieldType) -> bool:
                 field.name not in wide.by_name or _loses_inside(field.type, wide.by_name[field.name].type)
                 for field in mine.fields
             )
-        case ft.List(item=mine), ft.List(item=wide):
+        case (ft.List(item=mine), ft.List(item=wide)) | (ft.Map(value=mine), ft.Map(value=wide)):
             return _loses_inside(mine, wide)
         case _:
             return False

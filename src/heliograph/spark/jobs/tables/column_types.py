@@ -21,7 +21,8 @@ class NoCommonType(Exception):
 def joined_columns(there: pa.Schema, new: pa.Schema, *, widens: bool) -> pa.Schema:
     """The columns of `there`, then those that only `new` has; also inside of structs.
 
-    With `widens` a column takes the wider of two integers or of two floats; NoCommonType for all else.
+    With `widens` a column takes the wider of two integers, of two floats, or of two decimals with as
+    many digits behind the point; NoCommonType for all else.
     """
     return pa.schema(list(_joined(there, new, "", _wider if widens else _same)))
 
@@ -60,4 +61,7 @@ def _wider(there: pa.DataType, new: pa.DataType, path: str) -> pa.DataType:
     for alike in (pa.types.is_signed_integer, pa.types.is_floating):
         if alike(there) and alike(new):
             return max(there, new, key=lambda kind: kind.bit_width)
+    decimals = pa.types.is_decimal(there) and pa.types.is_decimal(new)
+    if decimals and there.scale == new.scale:
+        return max(there, new, key=lambda kind: kind.precision)
     return _same(there, new, path)
