@@ -80,7 +80,7 @@ class Digits(msgspec.Struct, frozen=True):
             )
 
 
-DEFAULT_DIGITS: Final = Digits(38, 18)
+BARE_DIGITS: Final = Digits(38, 18)
 """Of a bare `Decimal`."""
 
 i8: TypeAlias = Annotated[int, Width("i8")]
@@ -199,7 +199,7 @@ def _plain_class(cls: type, path: str) -> ft.FieldType:
     if cls in _PLAIN:
         return ft.Scalar(_PLAIN[cls])
     if cls is Decimal:
-        return ft.Decimal(DEFAULT_DIGITS.precision, DEFAULT_DIGITS.scale)
+        return ft.Decimal(BARE_DIGITS.precision, BARE_DIGITS.scale)
     info = cls.__dict__.get("__event_info__")
     if info is not None:
         return ft.NestedEvent(info.format)
