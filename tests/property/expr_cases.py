@@ -10,6 +10,7 @@ import math
 import random
 import re
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from uuid import UUID
@@ -68,6 +69,24 @@ UUIDS = [
 ]
 
 
+DECIMALS = [
+    Decimal(text) for text in ("0.00", "10.25", "-10.25", "0.01", "2.50", "99999999.99", "-99999999.99")
+]
+LONG_DECIMALS = [
+    *DECIMALS,
+    Decimal("10.2500"),
+    Decimal("10.2501"),
+    Decimal("0.0001"),
+    Decimal("-12345678.1234"),
+]
+DECIMAL_LITERALS = list(map(Decimal, ("10.25", "0", "-0.01", "2.5", "10.2501")))
+WRITTEN_NUMBERS = ["10.25", "3", "0.1", "-2.5", "1e3", "10.2501", "99999999.99", "0"]
+
+
+class Entries(dict[Any, Any]):
+    """A map, which `as_event` leaves one."""
+
+
 def _scalar(name: ft.ScalarName) -> ft.Scalar:
     return ft.Scalar(name)
 
@@ -114,29 +133,39 @@ FORMAT = Format(
         Field("grid", ft.Array("f64", (2, None))),
         Field("cloud", ft.Optional(ft.Array("f32", (None,)))),
         Field("free", ft.Array("i32")),
+        Field("price", ft.Decimal(10, 2)),
+        Field("price_n", ft.Optional(ft.Decimal(12, 4))),
+        Field("tags", ft.Map(_scalar("str"), _scalar("str"))),
+        Field("stock", ft.Optional(ft.Map(_scalar("u8"), ft.Optional(_scalar("i64"))))),
+        Field("modes", ft.Map(ft.Enum("Mode", "i64", (("OFF", 0), ("ON", 1))), ft.Decimal(10, 2))),
+        Field("places", ft.Map(_scalar("str"), ft.NestedEvent(POSITION))),
     ),
 )
 
 COLUMNS: dict[str, list[str]] = {
     "int": [
         *("i", "i_n", "tiny", "mode", "rgb[2]", "free[0]", "free[1,0]"),
-        *("header.offset", "header.priority", "header.sequence"),
+        *("header.offset", "header.priority", "header.sequence", "stock[7]", "length(tags)", "length(stock)"),
     ],
+    "decimal": ["price", "price_n", "modes['ON']", "modes[0]"],
     "wide": ["u", "u_n"],
     "float": [
         *("f", "f_n", "g", "pos.lat", "pos.lon", "track[0].lat"),
+        *("places['home'].lat", "places.home.lon"),
         *("samples[0]", "samples[2]", "grid[0][1]", "grid[1, 2]", "cloud[1]"),
     ],
-    "bool": ["b", "b_n", "header.redelivered"],
+    "bool": ["b", "b_n", "header.redelivered", "map_contains(tags, 'colour')", "map_contains(stock, 7)"],
     "text": [
         *("s", "s_n", "lower(band)", "pos.tag", "names[0]", "names[1]", "track[1].tag"),
         *("header.partition", "header.supplier", "header.user['trace']"),
+        *("tags['colour']", "tags['']", "places['home'].tag"),
     ],
     "bytes": ["raw", "raw_n"],
     "datetime": ["t", "t_n", "header.source_ts", "header.append_ts"],
     "date": ["day", "day_n", "days[0]", "days[1]"],
     "uuid": ["ref", "ref_n"],
     "list": ["samples", "names", "rgb", "track", "grid", "cloud", "free"],
+    "map": ["tags", "stock", "modes", "places", "places['home']"],
 }
 
 
@@ -196,7 +225,9 @@ class Writer:
 
     def any_value(self, depth: int) -> str:
         return self.value(
-            self._choose.pick(["bool", "int", "float", "wide", "text", "bytes", "datetime", "date", "uuid"]),
+            self._choose.pick(
+                ["bool", "int", "float", "decimal", "wide", "text", "bytes", "datetime", "date", "uuid"]
+            ),
             depth,
         )
 
@@ -205,7 +236,18 @@ class Writer:
         return f"({text})"
 
     def _condition(self, depth: int) -> str:
-        forms = ["compare", "compare", "compare", "between", "in", "like", "null", "column", "member"]
+        forms = [
+            "compare",
+            "compare",
+            "compare",
+            "between",
+            "in",
+            "like",
+            "null",
+            "column",
+            "member",
+            "written",
+        ]
         if depth > 0:
             forms += ["and", "or", "not", "and", "or", "case", "coalesce"]
         match self._choose.pick(forms):
@@ -213,7 +255,7 @@ class Writer:
                 return self._compare(depth - 1)
             case "between":
                 kind = self._choose.pick(
-                    ["int", "float", "number", "text", "datetime", "bytes", "date", "uuid"]
+                    ["int", "float", "number", "decimal", "text", "datetime", "bytes", "date", "uuid"]
                 )
                 of, low, high = (self._operand(kind, depth - 1) for _ in range(3))
                 return f"{of} {self._choose.pick(['', 'NOT '])}BETWEEN {low} AND {high}"
@@ -221,6 +263,10 @@ class Writer:
                 return self._in(depth - 1)
             case "like":
                 return self._like(depth - 1)
+            case "written":  # a number as it is written is exact beside a decimal
+                op = self._choose.pick(["=", "<>", "<", ">="])
+                other = self._choose.pick([*WRITTEN_NUMBERS, "i", "u", "tiny", "price", "modes['OFF']"])
+                return f"{self._choose.pick(COLUMNS['decimal'])} {op} {other}"
             case "member":  # other text beside an enum is refused
                 members = self._choose.pick(["= 'low'", "<> 'high'", "IN ('high', NULL)", "< 'm'"])
                 return f"band {members}"
@@ -240,7 +286,10 @@ class Writer:
 
     def _compare(self, depth: int) -> str:
         kind = self._choose.pick(
-            ["int", "float", "number", "wide", "number", "text", "bytes", "datetime", "date", "uuid", "bool"]
+            [
+                *("int", "float", "number", "wide", "number", "decimal", "text", "bytes"),
+                *("datetime", "date", "uuid", "bool"),
+            ]
         )
         ops = ["=", "<>"] if kind == "bool" else ["=", "<>", "!=", "<", "<=", ">", ">="]
         return f"{self._operand(kind, depth)} {self._choose.pick(ops)} {self._operand(kind, depth)}"
@@ -252,15 +301,28 @@ class Writer:
 
     def _nullable(self, depth: int) -> str:
         kind = self._choose.pick(
-            ["list", "pos", "int", "float", "bool", "text", "datetime", "date", "uuid", "wide"]
+            [
+                "list",
+                "map",
+                "pos",
+                "decimal",
+                "int",
+                "float",
+                "bool",
+                "text",
+                "datetime",
+                "date",
+                "uuid",
+                "wide",
+            ]
         )
         if kind == "pos":
             return "pos"
-        return self._choose.pick(COLUMNS["list"]) if kind == "list" else self.value(kind, depth)
+        return self._choose.pick(COLUMNS[kind]) if kind in ("list", "map") else self.value(kind, depth)
 
     def _in(self, depth: int) -> str:
         kind = self._choose.pick(
-            ["int", "float", "wide", "text", "bytes", "datetime", "date", "uuid", "bool"]
+            ["int", "float", "decimal", "wide", "text", "bytes", "datetime", "date", "uuid", "bool"]
         )
         values = [self._literal(kind) for _ in range(self._choose.number(1, 4))]
         if self._choose.number(0, 4) == 0:
@@ -313,7 +375,14 @@ class Writer:
             forms += [
                 "case",
                 "coalesce",
-                *({"int": ["make"] * 5, "float": ["make"] * 5, "text": ["make"]}.get(kind, [])),
+                *(
+                    {
+                        "int": ["make"] * 5,
+                        "float": ["make"] * 5,
+                        "decimal": ["make"] * 5,
+                        "text": ["make"],
+                    }.get(kind, [])
+                ),
             ]
         match self._choose.pick(forms):
             case "column":
@@ -369,6 +438,19 @@ class Writer:
                 digits = self._choose.pick(["", ", 0", ", 1", ", 2", ", 5", ", 15"])
                 return f"round({self.value('float', depth)}{digits})"
 
+    def _make_decimal(self, depth: int) -> str:
+        match self._choose.pick(["sum", "sum", "product", "neg", "abs"]):
+            case "sum":
+                other = self._choose.pick([self.value("decimal", depth), *WRITTEN_NUMBERS, "i_n", "tiny"])
+                return f"{self.value('decimal', depth)} {self._choose.pick(['+', '-'])} {other}"
+            case "product":  # of more the digits would not fit
+                one, other = (self._choose.pick(COLUMNS["decimal"]) for _ in range(2))
+                return f"{one} * {self._choose.pick([other, '2', '0.5', 'tiny'])}"
+            case "neg":
+                return f"-{self.value('decimal', depth)}"
+            case _:
+                return f"abs({self.value('decimal', depth)})"
+
     def _make_text(self, depth: int) -> str:
         return f"{self._choose.pick(['lower', 'upper'])}({self.value('text', depth)})"
 
@@ -377,6 +459,7 @@ class Writer:
             "int": [*INTS, None],
             "wide": [1 << 63, (1 << 64) - 1, (1 << 63) + 1],
             "float": [*FLOATS, None],
+            "decimal": DECIMAL_LITERALS,
             "text": TEXTS,
             "bytes": BYTES,
             "datetime": TIMES,
@@ -408,6 +491,8 @@ def written(value: Any) -> str:
             return f"TIMESTAMP '{value.isoformat()}'"
         case date():
             return f"DATE '{value}'"
+        case Decimal():
+            return f"DECIMAL '{value}'"
         case float():
             text = repr(value)
             return text if any(mark in text for mark in ".e") else text + ".0"
@@ -459,6 +544,14 @@ def row(choose: Chooser) -> dict[str, Any]:
         "grid": _array(choose, FLOATS, (2, width), np.float64),
         "cloud": choose.pick([None, _array(choose, [0.5, -0.0, math.nan, 2.5], (width,), np.float32)]),
         "free": _array(choose, [0, 1, -1, 7, (1 << 31) - 1], shape, np.int32),
+        "price": choose.pick(DECIMALS),
+        "price_n": choose.pick([*LONG_DECIMALS, None]),
+        "tags": Entries(choose.pick([{}, {"colour": "a"}, {"colour": "", "": "b"}, {"other": "x"}])),
+        "stock": choose.pick(
+            [None, Entries(), Entries({7: None}), Entries({7: MAX, 255: 1}), Entries({8: 2})]
+        ),
+        "modes": Entries(choose.pick([{}, {0: DECIMALS[1]}, {1: DECIMALS[2], 0: DECIMALS[5]}])),
+        "places": Entries(choose.pick([{}, {"home": _position(choose)}, {"away": _position(choose)}])),
         "header": header(choose),
     }
 
@@ -493,6 +586,8 @@ def header(choose: Chooser) -> Header:
 
 def as_event(values: Any) -> Any:
     """The row as an object with attributes, nested rows too."""
+    if isinstance(values, Entries):
+        return {key: as_event(value) for key, value in values.items()}
     if isinstance(values, dict):
         return SimpleNamespace(**{name: as_event(value) for name, value in values.items()})
     return [as_event(value) for value in values] if isinstance(values, list) else values

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from heliograph.errors import ExpressionError
 from heliograph.filters import like, python_operations
 from heliograph.filters import typed as k
-from heliograph.filters.arrow_columns import KIND_TYPES, WrongColumn, column, length
+from heliograph.filters.arrow_columns import KIND_TYPES, WrongColumn, arrow_kind, column, contains, length
 from heliograph.filters.schema import OneHeader
 from heliograph.filters.tree import MAX_INT, MIN_INT
 
@@ -42,7 +42,7 @@ def evaluate(checked: Checked, data: Any) -> Any:
     """The values of an expression: an array for a record batch, a chunked array for a table."""
     if isinstance(data, pa.Table):
         chunks = [evaluate(checked, batch) for batch in data.to_batches()]
-        return pa.chunked_array(chunks, KIND_TYPES[checked.node.kind])
+        return pa.chunked_array(chunks, arrow_kind(checked.node))
     return _Evaluation(data, checked.text).array(checked.node)
 
 
@@ -84,14 +84,16 @@ class _Evaluation:
     def _compute(self, node: k.Node) -> Any:
         match node:
             case k.Const():
-                return pa.scalar(_stored(node.value), KIND_TYPES[node.kind])
+                return pa.scalar(_stored(node.value), arrow_kind(node))
             case k.Column():
                 return self._column(node)
             case k.Convert():
+                if node.kind == "decimal":
+                    return pc.cast(self._value(node.of), arrow_kind(node))
                 return _convert(self._value(node.of), node.of.kind, node.kind)
             case k.TypedNegate():
                 value = self._value(node.of)
-                if node.kind == "float":
+                if node.kind in ("float", "decimal"):
                     return pc.negate(value)
                 return self._exact(pc.negate_checked, lambda number: -number, value)
             case k.TypedArith():
@@ -141,7 +143,7 @@ class _Evaluation:
             return _remainder(left, right)
         if node.op == "&":
             return pc.bit_wise_and(left, right)
-        if node.kind == "float":
+        if node.kind in ("float", "decimal"):
             operation = {"+": pc.add, "-": pc.subtract, "*": pc.multiply}[node.op]
             return operation(left, right)
         match node.op:
@@ -180,8 +182,15 @@ class _Evaluation:
         except WrongColumn as problem:
             raise self._misfit(problem, of.path if isinstance(of, k.Column) else "length") from None
 
+    def _contains(self, value: Any, entry: k.Node) -> Any:
+        assert isinstance(entry, k.Column)
+        try:
+            return contains(value, entry.steps[-1])
+        except WrongColumn as problem:
+            raise self._misfit(problem, entry.path) from None
+
     def _call(self, node: k.TypedCall) -> Any:
-        values = [self._value(arg) for arg in node.args]
+        values = [self._value(arg) for arg in (node.args if node.name == "coalesce" else node.args[:1])]
         value = values[0]
         match node.name:
             case "coalesce":
@@ -198,8 +207,10 @@ class _Evaluation:
                 return _whole(pc.floor(value) if node.name == "floor" else pc.ceil(value))
             case "round":
                 return _rounded(self._broadcast(value), node.digits)
-            case "abs" if node.kind == "float":
+            case "abs" if node.kind in ("float", "decimal"):
                 return pc.abs(value)
+            case "map_contains":
+                return self._contains(value, node.args[1])
             case "abs":
                 return self._exact(pc.abs_checked, abs, value)
 
@@ -264,7 +275,7 @@ def _is_in(value: Any, node: k.TypedIn) -> Any:
         if len(numbers) < len(members):
             found = pc.or_kleene(found, pc.is_nan(value))
     else:
-        found = pc.is_in(value, value_set=pa.array(members, KIND_TYPES[node.of.kind]))
+        found = pc.is_in(value, value_set=pa.array(members, arrow_kind(node.of)))
     null = pa.scalar(None, pa.bool_())
     if node.has_null:
         return pc.if_else(pc.and_(pc.is_valid(value), found), found, null)

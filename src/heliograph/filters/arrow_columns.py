@@ -14,8 +14,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from heliograph.filters.schema import HEADER_COLUMN
+from heliograph.filters.typed import digits_of
 
-__all__ = ["HEADER_COLUMN", "KIND_TYPES", "WrongColumn", "column", "element", "length"]
+__all__ = [
+    "HEADER_COLUMN",
+    "KIND_TYPES",
+    "WrongColumn",
+    "arrow_kind",
+    "column",
+    "contains",
+    "element",
+    "length",
+]
 
 if TYPE_CHECKING:
     from heliograph.filters import typed as k
@@ -32,6 +42,14 @@ KIND_TYPES: Final[dict[str, Any]] = {
     "uuid": pa.string(),
 }
 """The Arrow type of each kind of value."""
+
+
+def arrow_kind(node: k.Node) -> Any:
+    """The Arrow type of a node's values."""
+    if node.kind == "decimal":
+        precision, scale = digits_of(node)
+        return pa.decimal128(max(precision, 1), scale)
+    return KIND_TYPES[node.kind]
 
 
 class WrongColumn(Exception):
@@ -71,9 +89,8 @@ def _step(value: Any, step: k.Step) -> Any:
     match step.how:
         case "field":
             return _field(value, str(step.key))
-        case "map":
-            fits = pa.types.is_map(value.type) and _holds("text", value.type.key_type)
-            _insist(fits, value, "a map of text to text")
+        case "map" | "enum_map":
+            _insist_on_map(value, step)
             return pc.map_lookup(value, pa.scalar(step.key, value.type.key_type), "first")
         case "item":
             return element(value, step.key)
@@ -83,6 +100,21 @@ def _step(value: Any, step: k.Step) -> Any:
         case "tensor":
             assert isinstance(step.key, tuple)
             return _tensor_item(value, step.key)
+
+
+def _insist_on_map(value: Any, step: k.Step) -> None:
+    kind: k.Kind = "text" if isinstance(step.key, str) else "wide"
+    fits = pa.types.is_map(value.type) and _holds(kind, value.type.key_type)
+    _insist(fits, value, f"a map whose keys are {'text' if kind == 'text' else 'integers'}")
+
+
+def contains(value: Any, step: k.Step) -> Any:
+    """Whether each map has an entry with a key, be its value NULL; NULL where there is no map."""
+    if pa.types.is_null(value.type):
+        return pc.cast(value, pa.bool_())
+    _insist_on_map(value, step)
+    found = pc.is_valid(pc.map_lookup(value, pa.scalar(step.key, value.type.key_type), "all"))
+    return pc.if_else(pc.is_valid(value), found, pa.scalar(None, pa.bool_()))
 
 
 def _insist(fits: bool, value: Any, needed: str) -> None:
@@ -105,6 +137,8 @@ def _holds(kind: k.Kind, found: Any) -> bool:
             fits = pa.types.is_integer(found) and found != pa.uint64()
         case "wide":
             fits = pa.types.is_integer(found) or (pa.types.is_decimal(found) and found.scale == 0)
+        case "decimal":
+            fits = pa.types.is_decimal(found)
         case "float":
             fits = pa.types.is_floating(found)
         case "text" | "uuid":
@@ -160,6 +194,10 @@ def length(value: Any, of: k.Node) -> Any:
         count = pc.binary_length(value)
     elif pa.types.is_null(value.type):
         count = value
+    elif of.kind == "map":
+        _insist(pa.types.is_map(value.type), value, "a map")
+        sizes = pa.array(np.diff(np.asarray(value.offsets).astype(np.int64)))
+        count = pc.if_else(pc.is_valid(value), sizes, pa.scalar(None, pa.int64()))
     elif getattr(of, "rank", 1) is None:
         count = element(_field(value, "shape"), 0)
     else:
@@ -170,9 +208,9 @@ def length(value: Any, of: k.Node) -> Any:
 
 
 def _loaded(value: Any, node: k.Column) -> Any:
-    if node.kind in ("list", "other"):
+    if node.kind in ("list", "map", "other"):
         return value
-    wanted = KIND_TYPES[node.kind]
+    wanted = arrow_kind(node)
     found = value.type.value_type if pa.types.is_dictionary(value.type) else value.type
     _insist(_holds(node.kind, found) or pa.types.is_null(found), value, str(wanted))
     if node.load == "f32" and not pa.types.is_float32(value.type):

@@ -261,6 +261,11 @@ def bitand(left: object, right: object) -> Built:
     return call("bitand", left, right)
 
 
+def map_contains(of: object, key: object) -> Built:
+    """Whether a map has an entry with this key, be its value NULL; NULL when there is no map."""
+    return call("map_contains", of, key)
+
+
 def sqrt(number: object) -> Built:
     """The square root; NULL below zero."""
     return call("sqrt", number)

@@ -2,12 +2,15 @@
 
 Every name must be a field, every operator must get what it takes, and every conversion is written into the
 typed tree. There are few conversions: an integer beside a float becomes a float, an integer beside a u64 is
-compared with it exactly. Text is never taken for a number, nor a bool; a constant text beside a UUID is one.
+compared with it exactly, and beside a decimal an integer and a number as it is written are decimals. Text is
+never taken for a number, nor a bool; a constant text beside a UUID is one.
 """
 
 from __future__ import annotations
 
+import math
 import re
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final, cast
 from uuid import UUID
 
@@ -18,6 +21,7 @@ from heliograph.filters import tree as t
 from heliograph.filters import typed as k
 from heliograph.filters.like import BadPattern, segments
 from heliograph.filters.limits import measure
+from heliograph.filters.params import decimal_digits, plain_decimal
 from heliograph.model import field_types as ft
 
 if TYPE_CHECKING:
@@ -29,7 +33,7 @@ MAX_DIGITS: Final = 15
 """Digits after the point that `round` can keep; a double holds no more."""
 
 _NUMBERS: Final = frozenset({"int", "wide", "float"})
-_ORDERED: Final = _NUMBERS | {"text", "bytes", "datetime", "date", "uuid"}
+_ORDERED: Final = _NUMBERS | {"decimal", "text", "bytes", "datetime", "date", "uuid"}
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _UNTYPED_NULL: Final = k.Const(None, "other")
 
@@ -89,7 +93,7 @@ class _Checker:
         node = self._node(tree)
         if node == _UNTYPED_NULL:
             return k.Const(None, "bool")
-        if node.kind in ("list", "other"):
+        if node.kind in ("list", "map", "other"):
             raise self.error(f"this is {self._words(node)}; take a field or an element of it", tree.at)
         return node
 
@@ -161,6 +165,9 @@ class _Checker:
                 return self._step(tree.at, lambda: schema.member(place, tree.name, _written(place)))
             case t.Element():
                 place = self._place(tree.of)
+                if isinstance(place.type, ft.Map):
+                    key = self._key(tree.index)
+                    return self._step(tree.at, lambda: schema.entry(place, key, _written(place)))
                 position = self._position(tree.index)
                 return self._step(tree.at, lambda: schema.element(place, position, _written(place)))
             case _:
@@ -178,6 +185,11 @@ class _Checker:
             return index.value
         raise self.error("a position is a whole number from 0, or a parameter that holds one", index.at)
 
+    def _key(self, index: t.Tree) -> str | int:
+        if isinstance(index, t.Value) and index.kind in ("int", "text"):
+            return cast("str | int", index.value)
+        raise self.error("the key of a map is text or an integer, or a parameter that holds one", index.at)
+
     def _header_key(self, index: t.Tree) -> str:
         if isinstance(index, t.Value) and isinstance(index.value, str):
             return index.value
@@ -187,11 +199,15 @@ class _Checker:
 
     def _arithmetic(self, tree: t.Negate | t.Arith) -> k.Node:
         if isinstance(tree, t.Negate):
-            of = self._number(tree.of, "-")
+            of = self._number(tree.of, "-", decimals=True)
+            if of.kind == "decimal":
+                return k.TypedNegate(of, "decimal", of.nullable)
             return k.TypedNegate(
                 of, "float" if of.kind == "float" else "int", of.nullable or of.kind == "int"
             )
-        left, right = self._number(tree.left, tree.op), self._number(tree.right, tree.op)
+        left, right = (self._number(part, tree.op, decimals=True) for part in (tree.left, tree.right))
+        if "decimal" in (left.kind, right.kind):
+            return self._decimal_arithmetic(tree, left, right)
         if tree.op == "%" and "float" in (left.kind, right.kind):
             raise self.error("% takes two ints", tree.at)
         if tree.op == "/" or "float" in (left.kind, right.kind):
@@ -200,9 +216,64 @@ class _Checker:
             return k.TypedArith(tree.op, left, right, "float", nullable)
         return k.TypedArith(tree.op, left, right, "int", nullable=True)
 
-    def _number(self, tree: t.Tree, user: str) -> k.Node:
-        """An int or a float to calculate with."""
+    def _decimal_arithmetic(self, tree: t.Arith, left: k.Node, right: k.Node) -> k.Node:
+        if tree.op in ("/", "%"):
+            raise self.error(
+                f"{tree.op} does not take decimals, for no two engines round the result alike; "
+                "multiply the other side instead (a > b * 2)",
+                tree.at,
+            )
+        left, right = (self._decimal(node, tree.at, "calculated with") for node in (left, right))
+        digits, _ = k.arithmetic_digits(tree.op, k.digits_of(left), k.digits_of(right))
+        if digits > ft.MAX_DIGITS:
+            raise self.error(
+                f"{tree.op} of these decimals may need {digits} digits, and decimals have at most "
+                f"{ft.MAX_DIGITS}: no result is rounded",
+                tree.at,
+            )
+        return k.TypedArith(tree.op, left, right, "decimal", left.nullable or right.nullable)
+
+    def _decimal(self, node: k.Node, at: t.At, verb: str) -> k.Node:
+        """A number as a decimal of the digits that hold it: a float only if it is written."""
+        match node:
+            case _ if node.kind == "decimal":
+                return node
+            case k.Const(value=None):
+                return k.Const(None, "decimal", (1, 0))
+            case k.Const(value=int() | float() as number):
+                if not math.isfinite(number):
+                    raise self.error(f"{number} is no decimal", at)
+                return self._decimal_constant(plain_decimal(Decimal(repr(number))), at)
+            case _ if node.kind in ("int", "wide"):
+                return k.Convert(node, "decimal", node.nullable, (19 if node.kind == "int" else 20, 0))
+        raise self.error(
+            f"a decimal and {self._words(node)} cannot be {verb}: a float is rounded, a decimal is not", at
+        )
+
+    def _decimal_constant(self, value: Decimal, at: t.At) -> k.Const:
+        digits = decimal_digits(value)
+        if digits[0] > ft.MAX_DIGITS:
+            raise self.error(f"{value} has more digits than a decimal, {ft.MAX_DIGITS}", at)
+        return k.Const(value, "decimal", digits)
+
+    def _alike(self, nodes: Sequence[k.Node], at: t.At, verb: str) -> list[k.Node]:
+        """Numbers as decimals of the same digits."""
+        made = [self._decimal(node, at, verb) for node in nodes]
+        digits = k.common_digits(map(k.digits_of, made))
+        if digits[0] > ft.MAX_DIGITS:
+            raise self.error(
+                f"these decimals need {digits[0]} digits together, and decimals have at most {ft.MAX_DIGITS}",
+                at,
+            )
+        return [_with_digits(node, digits) for node in made]
+
+    def _number(self, tree: t.Tree, user: str, *, decimals: bool = False) -> k.Node:
+        """An int or a float to calculate with; where they are taken, a decimal."""
         node = self._node(tree)
+        if node.kind == "decimal":
+            if decimals:
+                return node
+            raise self.error(f"{user} takes ints and floats, and this is {self._words(node)}", tree.at)
         if node == _UNTYPED_NULL:
             return k.Const(None, "int")
         if node.kind not in _NUMBERS:
@@ -222,7 +293,7 @@ class _Checker:
     def _comparable(self, trees: Sequence[t.Tree], at: t.At, *, ordered: bool) -> list[k.Node]:
         nodes = self._with_members([(tree, self._node(tree)) for tree in trees], ordered=ordered)
         for tree, node in zip(trees, nodes, strict=True):
-            if node.kind in ("list", "other") and node != _UNTYPED_NULL:
+            if node.kind in ("list", "map", "other") and node != _UNTYPED_NULL:
                 raise self.error(f"{self._words(node)} cannot be compared, only tested with IS NULL", tree.at)
         nodes = self._with_uuids(trees, nodes)
         kind, nodes = self._unified(nodes, at, "compared")
@@ -276,6 +347,8 @@ class _Checker:
         """The nodes as values of one kind."""
         typed = [node for node in nodes if node != _UNTYPED_NULL]
         kinds = {node.kind for node in typed}
+        if "decimal" in kinds and kinds <= _NUMBERS | {"decimal"}:
+            return "decimal", self._alike(nodes, at, verb)
         if not kinds:
             kind: k.Kind = "int"
         elif kinds <= _NUMBERS:
@@ -347,7 +420,7 @@ class _Checker:
 
     def _values(self, nodes: Sequence[k.Node], at: t.At, user: str) -> tuple[k.Kind, list[k.Node]]:
         for node in nodes:
-            if node.kind in ("list", "other") and node != _UNTYPED_NULL:
+            if node.kind in ("list", "map", "other") and node != _UNTYPED_NULL:
                 raise self.error(f"{self._words(node)} cannot be among {user}", at)
         return self._unified(nodes, at, f"{user} together" if user.startswith("the results") else "mixed")
 
@@ -363,6 +436,8 @@ class _Checker:
                 )
             case "length":
                 return self._length(first)
+            case "map_contains":
+                return self._map_contains(tree)
             case "coalesce":
                 nodes = [self._node(arg) for arg in tree.args]
                 if all(node == _UNTYPED_NULL for node in nodes):
@@ -381,7 +456,7 @@ class _Checker:
                     raise self.error("bitand takes two ints", tree.at)
                 return k.TypedArith("&", left, right, "int", left.nullable or right.nullable)
             case "abs":
-                node = self._number(first, "abs")
+                node = self._number(first, "abs", decimals=True)
                 return k.TypedCall("abs", (node,), node.kind, node.nullable or node.kind == "int")
             case name:
                 node = self._number(first, name)
@@ -393,13 +468,27 @@ class _Checker:
         node = self._node(tree)
         if node == _UNTYPED_NULL:
             return k.Const(None, "int")
-        if node.kind not in ("text", "bytes", "list"):
+        if node.kind not in ("text", "bytes", "list", "map"):
             raise self.error(
-                f"length takes text, bytes, a list or an array; this is {self._words(node)}", tree.at
+                f"length takes text, bytes, a list, an array or a map; this is {self._words(node)}", tree.at
             )
         # An array without dimensions has no first one to count.
         uncountable = isinstance(node, k.Column) and node.rank is None
         return k.TypedCall("length", (node,), "int", node.nullable or uncountable)
+
+    def _map_contains(self, tree: t.Call) -> k.Node:
+        of, key = tree.args
+        place = self._place(of)
+        if not isinstance(place.type, ft.Map):
+            raise self.error(f"map_contains takes a map, and this is {schema.describe(place.type)}", of.at)
+        kind, given = place.type, self._key(key)
+        try:
+            step = schema.key_step(kind, given, _written(place))
+        except schema.NoSuchColumn as problem:
+            raise self.error(str(problem), key.at) from None
+        whole = schema.column(place)
+        entry = k.Column((*place.steps, step), "other", nullable=True, load="opaque")
+        return k.TypedCall("map_contains", (whole, entry), "bool", whole.nullable)
 
     def _round(self, tree: t.Call) -> k.Node:
         node = self._number(tree.args[0], "round")
@@ -432,7 +521,20 @@ def _constant(tree: t.Value) -> k.Const:
     if tree.kind == "int":
         assert isinstance(tree.value, int)
         return k.Const(tree.value, "wide" if tree.value > t.MAX_INT else "int")
+    if tree.kind == "decimal":
+        assert isinstance(tree.value, Decimal)
+        return k.Const(tree.value, "decimal", decimal_digits(tree.value))
     return k.Const(tree.value, tree.kind)
+
+
+def _with_digits(node: k.Node, digits: k.Digits) -> k.Node:
+    if k.digits_of(node) == digits:
+        return node
+    if isinstance(node, k.Const):
+        return k.Const(node.value, "decimal", digits)
+    if isinstance(node, k.Convert):
+        return k.Convert(node.of, "decimal", node.nullable, digits)
+    return k.Convert(node, "decimal", node.nullable, digits)
 
 
 def _convert(node: k.Node, kind: k.Kind) -> k.Node:

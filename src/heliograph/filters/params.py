@@ -11,6 +11,7 @@ import math
 import operator
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
@@ -19,6 +20,7 @@ import msgspec
 from heliograph.errors import ExpressionError
 from heliograph.errors.sentences import brief, listed
 from heliograph.filters import tree as t
+from heliograph.model.field_types import MAX_DIGITS
 
 Params: TypeAlias = Mapping[str, Any] | Mapping[int, Any] | Mapping[str | int, Any] | Sequence[Any]
 """Values by name for `:name`, by number (or as a list) for `%0`."""
@@ -26,6 +28,8 @@ Params: TypeAlias = Mapping[str, Any] | Mapping[int, Any] | Mapping[str | int, A
 LISTS: Final = (list, tuple, set, frozenset, range)
 """What a parameter of IN may be, besides one value."""
 
+MAX_EXPONENT: Final = 400
+"""Of decimals that are looked at digit by digit; no double has a larger one."""
 _LONGEST_NAME = 60
 """Characters of a parameter's name in an error."""
 
@@ -33,6 +37,7 @@ _KINDS: dict[type, t.ConstantKind] = {
     bool: "bool",
     int: "int",
     float: "float",
+    Decimal: "decimal",
     str: "text",
     bytes: "bytes",
     datetime: "datetime",
@@ -68,6 +73,8 @@ def _plain(value: Any) -> Any:
         return date(value.year, value.month, value.day)
     if isinstance(value, UUID):
         return UUID(int=value.int)
+    if isinstance(value, Decimal):
+        return plain_decimal(value)
     if isinstance(value, float):
         # One NaN object, so that trees which hold it are equal.
         return math.nan if math.isnan(value) else float(value)
@@ -79,6 +86,28 @@ def _plain(value: Any) -> Any:
         return operator.index(value)
     except TypeError:
         return value
+
+
+def plain_decimal(value: Decimal) -> Decimal:
+    """The number without zeros at its end, so that equal ones are written alike; exact."""
+    sign, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int) or exponent < -MAX_EXPONENT or exponent > MAX_EXPONENT:
+        return value
+    while exponent < 0 and len(digits) > 1 and digits[-1] == 0:
+        digits, exponent = digits[:-1], exponent + 1
+    if not any(digits):
+        return Decimal(0)
+    if exponent > 0:
+        digits, exponent = (*digits, *(0,) * exponent), 0
+    return Decimal((sign, digits, exponent))
+
+
+def decimal_digits(value: Decimal) -> tuple[int, int]:
+    """How many digits a plain decimal has, at least one, and how many of them stand behind the point."""
+    _, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int)
+    scale = max(0, -exponent)
+    return max(len(digits) + max(0, exponent), scale, 1), scale
 
 
 def _problem(value: Any) -> str | None:
@@ -93,12 +122,16 @@ def _problem(value: Any) -> str | None:
             return None
         case int() if not t.MIN_INT <= value <= t.MAX_WIDE:
             return "this integer is out of range; integers go from -2**63 to 2**64-1"
-        case None | int() | float() | str() | bytes() | date() | UUID():
+        case Decimal() if not value.is_finite():
+            return f"{value} is no decimal that a field can hold"
+        case Decimal() if decimal_digits(value)[0] > MAX_DIGITS:
+            return f"this decimal has more than {MAX_DIGITS} digits"
+        case None | int() | float() | Decimal() | str() | bytes() | date() | UUID():
             return None
         case _:
             return (
                 f"a {type(value).__name__} is no value for an expression; "
-                "bool, int, float, str, bytes, datetime, date, UUID, enum members and None are"
+                "bool, int, float, Decimal, str, bytes, datetime, date, UUID, enum members and None are"
             )
 
 

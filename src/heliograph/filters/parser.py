@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final, cast
 
 from heliograph.errors import ExpressionError
 from heliograph.filters import tree as t
 from heliograph.filters.lexer import Token, tokens
 from heliograph.filters.limits import DepthLimit
-from heliograph.filters.params import bind, bind_projection, kind_of
+from heliograph.filters.params import bind, bind_projection, constant, kind_of
 from heliograph.model.formats import MAX_FIELDS
 
 if TYPE_CHECKING:
@@ -44,11 +45,13 @@ FUNCTIONS: Final = {
     "ceil": (1, 1),
     "sqrt": (1, 1),
     "bitand": (2, 2),
+    "map_contains": (2, 2),
 }
 """The functions there are, and how few and how many arguments each takes."""
 
 _TIMESTAMP: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)", re.ASCII)
 _DATE: Final = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_DECIMAL: Final = re.compile(r"-?[0-9]{1,40}(\.[0-9]{1,40})?")
 _PREDICATES: Final = COMPARISONS | {"IS", "IN", "LIKE", "BETWEEN"}
 _OPERAND: Final = "a field, a number, a 'text', a parameter, a function or a parenthesis"
 
@@ -295,6 +298,8 @@ class _Parser:
             return self._timestamp(self.take())
         if plain and self.here.kind == "value" and token.text.lower() == "date":
             return self._date(self.take())
+        if plain and self.here.kind == "value" and token.text.lower() == "decimal":
+            return self._decimal(self.take())
         if plain and self.here.text == "(" and self.here.kind == "symbol":
             return self._call(token)
         return self.path(token)
@@ -320,6 +325,11 @@ class _Parser:
         except ValueError:
             raise self.error("a day is written DATE '2026-01-31'", token) from None
         return self._made(t.Value(day, "date", t.At(token.column)))
+
+    def _decimal(self, token: Token) -> t.Tree:
+        if not isinstance(token.value, str) or not _DECIMAL.fullmatch(token.value):
+            raise self.error("a decimal is written DECIMAL '10.25'", token)
+        return self._made(constant(Decimal(token.value), self._text, t.At(token.column)))
 
     def _call(self, token: Token) -> t.Tree:
         name = token.text.lower() if token.text.isascii() else token.text
@@ -412,6 +422,8 @@ def negated(tree: t.Tree, at: t.At) -> t.Tree:
     if isinstance(tree, t.Value) and tree.kind in ("int", "float"):
         assert isinstance(tree.value, int | float)
         return t.Value(-tree.value, tree.kind, at)
+    if isinstance(tree, t.Value) and isinstance(tree.value, Decimal):
+        return t.Value(tree.value.copy_negate() if tree.value else tree.value, "decimal", at)
     return t.Negate(tree, at)
 
 

@@ -58,6 +58,7 @@ _PYTHON_OPS: Final[dict[Comparison, str]] = {
     ">": ">",
     ">=": ">=",
 }
+_DECIMAL_OPS: Final = {"+": "decimal_add", "-": "decimal_subtract", "*": "decimal_multiply"}
 # Where only one side can be NaN and would make the condition true, the opposite is false in Python too.
 _NAN_ABOVE_ALL: Final[dict[tuple[Comparison, bool, bool], str]] = {
     (">", True, False): "<=",
@@ -76,6 +77,8 @@ _RUNTIME: Final[dict[str, Any]] = {
     for name in (
         *("single", "enum_value", "instant", "instant_of_ns", "array_item", "first_dimension"),
         *("remainder", "integer_abs", "narrowed", "floor", "ceil", "sqrt", "rounded", "lower", "upper"),
+        *("decimal_add", "decimal_subtract", "decimal_multiply", "decimal_of", "decimal_negated"),
+        *("decimal_abs", "enum_entry", "map_contains"),
     )
 }
 
@@ -314,11 +317,15 @@ class Emitter:
                 return self._call("narrowed", node.of)
             case k.Convert(kind="float"):
                 return self._applied(node.of, lambda value: f"{value} * 1.0")
+            case k.Convert(kind="decimal") if node.of.kind != "decimal":
+                return self._call("decimal_of", node.of)
             case k.Convert():
                 return self._use(node.of, "value")
             case k.TypedNegate():
                 if node.kind == "float":
                     return self._applied(node.of, lambda value: f"-{value}")
+                if node.kind == "decimal":
+                    return self._call("decimal_negated", node.of)
                 return self._applied(node.of, lambda value: self._in_range(f"-{value}"))
             case k.TypedArith():
                 return self._arithmetic(node)
@@ -351,7 +358,9 @@ class Emitter:
         right = self._operand(node.right, repeated=node.op == "/")
         absent = [f"{operand.first} is None" for operand in (left, right) if operand.nullable]
         a = left.again if left.nullable else left.first
-        if node.op == "%":
+        if node.kind == "decimal":
+            body = f"{_DECIMAL_OPS[node.op]}({a}, {right.again})"
+        elif node.op == "%":
             body = f"remainder({a}, {right.again})"
         elif node.op == "/":
             divisor = right.again if right.nullable else right.first
@@ -390,7 +399,13 @@ class Emitter:
                 is_tensor = isinstance(of, k.Column) and of.rank is None
                 return self._call("first_dimension" if is_tensor else "len", of)
             case "abs":
-                return self._call("abs" if node.kind == "float" else "integer_abs", of)
+                name = {"float": "abs", "decimal": "decimal_abs"}.get(node.kind, "integer_abs")
+                return self._call(name, of)
+            case "map_contains":
+                entry = node.args[1]
+                assert isinstance(entry, k.Column)
+                key = self._constant(entry.steps[-1].key)
+                return self._applied(of, lambda entries: f"map_contains({entries}, {key})")
             case "round":
                 digits = self._constant(node.digits)
                 return self._applied(of, lambda value: f"rounded({value}, {digits})")
@@ -468,6 +483,8 @@ class Emitter:
                 return f"{value}[{self._constant(step.key)}]"
             case "map":
                 return f"{value}.get({self._constant(step.key)})"
+            case "enum_map":
+                return f"enum_entry({value}, {self._constant(step.key)})"
             case "array" | "tensor":
                 return f"array_item({value}, {self._constant(step.key)})"
 

@@ -115,6 +115,39 @@ def rounded(value: float, digits: int) -> float:
     return float(Decimal(repr(value)).quantize(Decimal(1).scaleb(-digits), context=_EXACT))
 
 
+decimal_add: Final = _EXACT.add
+decimal_subtract: Final = _EXACT.subtract
+decimal_multiply: Final = _EXACT.multiply
+"""Python's own operators round to what the thread has set."""
+
+
+def decimal_of(value: int) -> Decimal:
+    """An integer as a decimal."""
+    return Decimal(value)
+
+
+def decimal_negated(value: Decimal) -> Decimal:
+    """The number with the other sign, and a zero as it is."""
+    return value.copy_negate() if value else value
+
+
+def decimal_abs(value: Decimal) -> Decimal:
+    """Without the sign."""
+    return value.copy_abs()
+
+
+def enum_entry(entries: dict[Any, Any], key: Any) -> Any:
+    """The entry of a map whose keys are members of an enum, or of a reflected event their values."""
+    if key in entries:
+        return entries[key]
+    return next((item for own, item in entries.items() if enum_value(own) == key), None)
+
+
+def map_contains(entries: dict[Any, Any], key: Any) -> bool:
+    """Whether a map has an entry with this key."""
+    return key in entries or any(enum_value(own) == key for own in entries if isinstance(own, enum.Enum))
+
+
 def lower(text: str) -> str:
     """ASCII letters in lower case, everything else as it is."""
     return text.lower() if text.isascii() else text.translate(_LOWER)

@@ -41,6 +41,8 @@ def evaluate(node: k.Node, event: Any, header: Any = None) -> Any:
             return _junction(node, event, header)
         case k.TypedCase():
             return _case(node, event, header)
+        case k.TypedCall(name="map_contains"):
+            return _map_contains(node, event, header)
         case k.TypedCall(name="coalesce"):
             values = (evaluate(arg, event, header) for arg in node.args)
             return next((value for value in values if value is not None), None)
@@ -71,6 +73,8 @@ def _strict(node: k.Node, event: Any, header: Any) -> Any:
         case k.Convert():
             return _convert(node.kind, operands[0])
         case k.TypedNegate():
+            if node.kind == "decimal":
+                return _EXACT.minus(operands[0])
             return _integer(-operands[0]) if node.kind == "int" else -operands[0]
         case k.TypedArith():
             return _arithmetic(node.op, node.kind, *operands)
@@ -108,17 +112,22 @@ def _integer(value: int) -> int | None:
     return value if MIN_INT <= value <= MAX_INT else None
 
 
-def _convert(kind: str, value: int) -> int | float | None:
+def _convert(kind: str, value: Any) -> int | float | Decimal | None:
     match kind:
+        case "decimal":
+            return Decimal(value)
         case "float":
             return float(value)
         case "wide":
-            return value
+            return int(value)
         case _:
             return _integer(value)
 
 
-def _arithmetic(op: k.Operation, kind: str, left: Any, right: Any) -> int | float | None:
+def _arithmetic(op: k.Operation, kind: str, left: Any, right: Any) -> int | float | Decimal | None:
+    if kind == "decimal":
+        exact = {"+": _EXACT.add, "-": _EXACT.subtract, "*": _EXACT.multiply}[op]
+        return Decimal(exact(left, right))
     match op:
         case "+":
             result = left + right
@@ -203,6 +212,8 @@ def _ascii_case(text: str, *, upper: bool) -> str:
 def _call(name: k.Function, value: Any, digits: int) -> Any:
     match name:
         case "abs":
+            if isinstance(value, Decimal):
+                return value.copy_abs()
             return _integer(abs(value)) if isinstance(value, int) else abs(value)
         case "lower" | "upper":
             return _ascii_case(value, upper=name == "upper")
@@ -216,7 +227,7 @@ def _call(name: k.Function, value: Any, digits: int) -> Any:
             return _integer(math.floor(value) if name == "floor" else math.ceil(value))
         case "sqrt":
             return None if value < 0 else math.sqrt(value)
-        case "coalesce":
+        case "coalesce" | "map_contains":
             raise AssertionError(name)
 
 
@@ -242,12 +253,24 @@ def _column(column: k.Column, event: Any, header: Any) -> Any:
     return None if value is None else _loaded(value, column.load)
 
 
+def _map_contains(node: k.TypedCall, event: Any, header: Any) -> bool | None:
+    whole, entry = node.args
+    entries = evaluate(whole, event, header)
+    assert isinstance(entry, k.Column)
+    wanted = entry.steps[-1].key
+    return None if entries is None else any(_plain_key(key) == wanted for key in entries)
+
+
+def _plain_key(key: Any) -> Any:
+    return key.value if isinstance(key, enum.Enum) else key
+
+
 def _step(value: Any, step: k.Step) -> Any:
     match step.how:
         case "field":
             return value[step.key] if isinstance(value, Mapping) else getattr(value, str(step.key))
-        case "map":
-            return value.get(step.key)
+        case "map" | "enum_map":
+            return next((item for key, item in value.items() if _plain_key(key) == step.key), None)
         case "item":
             assert isinstance(step.key, int)
             return value[step.key] if step.key < len(value) else None

@@ -6,7 +6,8 @@ times are microsecond timestamps in UTC and whose `user` is a map of text to tex
 
 In Arrow and Spark an event's field is a column of its name, laid out as `heliograph.codec.columnar.columns`
 does it: a nested event is a struct, a list or array of one dimension a list, any other array a struct of
-`shape` and of `data` with the items in row-major order, a u64 an unsigned integer or decimal(20, 0), a
+`shape` and of `data` with the items in row-major order, a map and a decimal the same, a u64 an unsigned
+integer or decimal(20, 0), a
 UUID its text in lower case.
 """
 
@@ -121,6 +122,8 @@ def field(fmt: Format, name: str) -> PathStep:
 
 def member(place: PathStep, name: str, written: str) -> PathStep:
     """A field of the nested event that `place` holds."""
+    if isinstance(place.type, ft.Map):
+        return entry(place, name, written)
     if not isinstance(place.type, ft.NestedEvent):
         raise NoSuchColumn(f"{written} is {describe(place.type)} and has no fields; only nested events have")
     return _field_of(place.type.format, name, place.steps, nullable=place.nullable)
@@ -133,6 +136,36 @@ def _field_of(fmt: Format, name: str, steps: tuple[Step, ...], *, nullable: bool
     optional = isinstance(found.type, ft.Optional)
     inner = found.type.item if isinstance(found.type, ft.Optional) else found.type
     return PathStep((*steps, Step(name, "field", optional)), inner, nullable or optional)
+
+
+def entry(place: PathStep, key: str | int, written: str) -> PathStep:
+    """One entry of the map that `place` holds: NULL when it has none with this key."""
+    assert isinstance(place.type, ft.Map)
+    step = key_step(place.type, key, written)
+    value = place.type.value
+    inner = value.item if isinstance(value, ft.Optional) else value
+    return PathStep((*place.steps, step), inner, nullable=True)
+
+
+def key_step(kind: ft.Map, key: str | int, written: str) -> Step:
+    """The step to an entry; NoSuchColumn for a key that no entry can have."""
+    of = kind.key
+    if isinstance(of, ft.Enum):
+        known: dict[str, int | str] = dict(of.members)
+        if of.base == "str":
+            known = {str(value): value for value in known.values()}
+        found = known.get(key) if isinstance(key, str) else key
+        if found is None or found not in of.values:
+            raise NoSuchColumn(f"{of} has no member {key!r:.40}; it has {listed(known, shown=20)}")
+        return Step(found, "enum_map", nullable=True, key_type=of.base)
+    if of.name == "str":
+        if not isinstance(key, str):
+            raise NoSuchColumn(f"the keys of {written} are text: {written}['{key}']")
+        return Step(key, "map", nullable=True)
+    low, high = ft.INTEGER_RANGES[of.name]
+    if not isinstance(key, int) or not low <= key <= high:
+        raise NoSuchColumn(f"the keys of {written} are integers from {low} to {high}, not {key!r:.40}")
+    return Step(key, "map", nullable=True, key_type=of.name)
 
 
 def element(place: PathStep, position: int, written: str) -> PathStep:
@@ -155,7 +188,9 @@ def element(place: PathStep, position: int, written: str) -> PathStep:
         case _ if place.any_rank:
             return _tensor_element(place, place.type, position, written)
         case _:
-            raise NoSuchColumn(f"{written} is {describe(place.type)}; only lists and arrays have elements")
+            raise NoSuchColumn(
+                f"{written} is {describe(place.type)}; only lists, arrays and maps have elements"
+            )
 
 
 def _check_position(position: int, length: int | None, written: str) -> None:
@@ -199,7 +234,8 @@ def column(place: PathStep) -> Column:
             f"this array has {missing} more dimension(s): give a position for each, grid[1, 2]"
         )
     kind, load, rank = _value_of(place.type)
-    return Column(place.steps, kind, place.nullable, load, rank)
+    digits = (place.type.precision, place.type.scale) if isinstance(place.type, ft.Decimal) else (0, 0)
+    return Column(place.steps, kind, place.nullable, load, rank, digits=digits)
 
 
 def _value_of(kind: ft.FieldType) -> tuple[Kind, Load, int | None]:
@@ -218,6 +254,10 @@ def _value_of(kind: ft.FieldType) -> tuple[Kind, Load, int | None]:
             return "text", "plain", 0
         case ft.Enum(base=base):
             return ("int" if base == "i64" else "text"), "enum", 0
+        case ft.Decimal():
+            return "decimal", "plain", 0
+        case ft.Map():
+            return "map", "opaque", 0
         case ft.List():
             return "list", "opaque", 1
         case ft.Array(shape=shape):
@@ -267,7 +307,7 @@ def describe(kind: ft.FieldType) -> str:
             return f"a nested event ({fmt.name})"
         case ft.Anything():
             return "schema-less data (hg.Any)"
-        case ft.List() | ft.Array() | ft.Enum():
+        case ft.List() | ft.Array() | ft.Enum() | ft.Map():
             return f"{'an' if isinstance(kind, ft.Array | ft.Enum) else 'a'} {kind}"
         case _:
             return f"{KIND_WORDS[_value_of(kind)[0]]}"
@@ -277,6 +317,7 @@ KIND_WORDS: Final[dict[Kind, str]] = {
     "bool": "a bool",
     "int": "an int",
     "wide": "an unsigned 64-bit int",
+    "decimal": "a decimal",
     "float": "a float",
     "text": "text",
     "bytes": "bytes",
@@ -284,6 +325,7 @@ KIND_WORDS: Final[dict[Kind, str]] = {
     "date": "a date",
     "uuid": "a UUID",
     "list": "a list or array",
+    "map": "a map",
     "other": "nested data",
 }
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from datetime import date, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -45,6 +46,21 @@ _LOWER: Final = "abcdefghijklmnopqrstuvwxyz"
 _TRY: Final = {"+": "try_add", "-": "try_subtract", "*": "try_multiply", "/": "try_divide", "%": "try_mod"}
 # The doubles at the two ends of what fits into a BIGINT: -2**63, and the one before 2**63.
 _INTEGERS: Final = "BETWEEN -9.223372036854775808E18D AND 9.223372036854774784E18D"
+
+
+_KEY_TYPES: Final = {
+    "str": "STRING", "i8": "TINYINT", "i16": "SMALLINT", "i32": "INT", "i64": "BIGINT",
+    "u8": "SMALLINT", "u16": "INT", "u32": "BIGINT", "u64": "DECIMAL(20,0)",
+}  # fmt: skip
+"""The Spark type of each scalar that can be the key of a map."""
+
+
+def sql_type(node: k.Node) -> str:
+    """The Spark type of a node's values."""
+    if node.kind == "decimal":
+        precision, scale = k.digits_of(node)
+        return f"DECIMAL({max(precision, 1)},{scale})"
+    return SQL_TYPES[node.kind]
 
 
 def to_sql(checked: k.Checked) -> str:
@@ -78,7 +94,7 @@ class _Writer:
             case k.Convert(kind="int"):
                 return f"try_cast({self.text(node.of)} AS BIGINT)"
             case k.Convert():
-                return f"CAST({self.text(node.of)} AS {SQL_TYPES[node.kind]})"
+                return f"CAST({self.text(node.of)} AS {sql_type(node)})"
             case k.TypedNegate(kind="int"):
                 return f"try_subtract(0L, {self.text(node.of)})"
             case k.TypedNegate():
@@ -102,7 +118,7 @@ class _Writer:
                 return f"{self.text(node.of)} BETWEEN {self.text(node.low)} AND {self.text(node.high)}"
             case k.TypedIn():
                 values = [_constant(value) for value in node.values]
-                values += [_constant(k.Const(None, node.of.kind))] * node.has_null
+                values += [f"CAST(NULL AS {sql_type(node.of)})"] * node.has_null
                 return f"{self.text(node.of)} IN ({', '.join(values)})"
             case k.TypedLike():
                 return _like(self.text(node.of), node.segments)
@@ -142,7 +158,11 @@ class _Writer:
                 return self._length(of)
             case "round":
                 return f"round({self.text(of)}, {node.digits})"
-            case "abs" if node.kind == "float":
+            case "map_contains":
+                entry = node.args[1]
+                assert isinstance(entry, k.Column)
+                return f"map_contains_key({self.text(of)}, {_key(entry.steps[-1])})"
+            case "abs" if node.kind in ("float", "decimal"):
                 return f"abs({self.text(of)})"
             case "abs":
                 return f"try_cast(abs(CAST({self.text(of)} AS DECIMAL(20,0))) AS BIGINT)"
@@ -152,6 +172,8 @@ class _Writer:
                 return self._let(of, lambda x: f"(CASE WHEN {x} {_INTEGERS} THEN {name}({x}) END)")
 
     def _length(self, of: k.Node) -> str:
+        if of.kind == "map":
+            return f"CAST(array_size(map_keys({self.text(of)})) AS BIGINT)"
         if of.kind != "list":
             return f"CAST(length({self.text(of)}) AS BIGINT)"
         if isinstance(of, k.Column) and of.rank is None:
@@ -176,6 +198,8 @@ class _Writer:
         match column.kind, column.load:
             case _, "f32":
                 return f"CAST(CAST({path} AS FLOAT) AS DOUBLE)"
+            case "decimal", _:
+                return f"try_cast({path} AS {sql_type(column)})"
             case (("int" | "wide" | "float"), _):
                 return f"CAST({path} AS {SQL_TYPES[column.kind]})"
             case _:
@@ -190,8 +214,8 @@ class _Writer:
                     text += ("." if text else "") + self.name(str(step.key))
                 case "item":
                     text = f"get({text}, {step.key})"
-                case "map":
-                    text = f"try_element_at({text}, {_constant(k.Const(str(step.key), 'text'))})"
+                case "map" | "enum_map":
+                    text = f"try_element_at({text}, {_key(step)})"
                 case "array":
                     assert isinstance(step.key, tuple)
                     text = f"get({text}, {step.key[0]})"
@@ -221,10 +245,19 @@ def _tensor_item(path: str, positions: tuple[int, ...]) -> str:
     return f"(CASE WHEN {' AND '.join(tests)} THEN get({path}.`data`, try_cast({flat} AS INT)) END)"
 
 
+def _key(step: k.Step) -> str:
+    """The key of an entry, in the type of the map's keys."""
+    if isinstance(step.key, str):
+        return _text(step.key)
+    return f"CAST({step.key} AS {_KEY_TYPES[step.key_type]})"
+
+
 def _constant(const: k.Const) -> str:
     match const.value:
         case None:
-            return f"CAST(NULL AS {SQL_TYPES[const.kind]})"
+            return f"CAST(NULL AS {sql_type(const)})"
+        case Decimal():
+            return f"CAST({const.value:f}BD AS {sql_type(const)})"
         case bool():
             return "TRUE" if const.value else "FALSE"
         case int() if const.kind == "wide":

@@ -12,13 +12,16 @@ conditions is one flat node.
 from __future__ import annotations
 
 from datetime import date, datetime
+from decimal import Decimal
 from typing import Any, Final, Literal, TypeAlias
 from uuid import UUID
 
 import msgspec
 
-Constant: TypeAlias = bool | int | float | str | bytes | datetime | date | UUID | None
-ConstantKind: TypeAlias = Literal["bool", "int", "float", "text", "bytes", "datetime", "date", "uuid", "null"]
+Constant: TypeAlias = bool | int | float | Decimal | str | bytes | datetime | date | UUID | None
+ConstantKind: TypeAlias = Literal[
+    "bool", "int", "float", "decimal", "text", "bytes", "datetime", "date", "uuid", "null"
+]
 Comparison: TypeAlias = Literal["=", "<>", "<", "<=", ">", ">="]
 Arithmetic: TypeAlias = Literal["+", "-", "*", "/", "%"]
 
@@ -89,7 +92,8 @@ class NestedField(msgspec.Struct, frozen=True, cache_hash=True):
 
 
 class Element(msgspec.Struct, frozen=True, cache_hash=True):
-    """One element of a list or array, `samples[0]`, or one of the user's headers, `header.user['trace']`."""
+    """One element of a list or array, `samples[0]`, an entry of a map, `attributes['colour']`,
+    or one of the user's headers, `header.user['trace']`."""
 
     of: Tree
     index: Tree

@@ -6,6 +6,7 @@ own (`Convert`), so operators only ever meet two operands of one kind:
     bool
     int        64-bit signed; a result outside that range is NULL
     wide       a u64 as it was loaded, or an integer beside one: only compared, never calculated with
+    decimal    exact, with so many digits; beside numbers as they are written, and ints
     float      64-bit; -0.0 equals 0.0, NaN equals itself and is above everything, +inf included
     text       compared by code point
     bytes      compared byte by byte
@@ -13,6 +14,7 @@ own (`Convert`), so operators only ever meet two operands of one kind:
     date       a day of the calendar
     uuid       compared by its sixteen bytes
     list       a list or array: only `length` and IS NULL take one
+    map        values by key: only `length`, `map_contains` and IS NULL take one
     other      a record, a schema-less value: only IS NULL takes one
 
 Reference, generated Python, Arrow and Spark are four readers of this tree; `docs/reference/filters.md`
@@ -24,37 +26,59 @@ An index over many subscriptions reads a condition through `conjuncts`.
 from __future__ import annotations
 
 from datetime import date, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Literal, TypeAlias
 from uuid import UUID
 
 import msgspec
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from heliograph.filters.tree import Comparison
     from heliograph.model.formats import Format
 
 Kind: TypeAlias = Literal[
-    "bool", "int", "wide", "float", "text", "bytes", "datetime", "date", "uuid", "list", "other"
+    "bool",
+    "int",
+    "wide",
+    "decimal",
+    "float",
+    "text",
+    "bytes",
+    "datetime",
+    "date",
+    "uuid",
+    "list",
+    "map",
+    "other",
 ]
-Scalar: TypeAlias = bool | int | float | str | bytes | datetime | date | UUID | None
+Digits: TypeAlias = tuple[int, int]
+"""Of a decimal: all of them, and those behind the point."""
+Scalar: TypeAlias = bool | int | float | Decimal | str | bytes | datetime | date | UUID | None
 Operation: TypeAlias = Literal["+", "-", "*", "/", "%", "&"]
 Load: TypeAlias = Literal["plain", "f64", "f32", "enum", "datetime", "datetime_ns", "opaque"]
-Function: TypeAlias = Literal["abs", "lower", "upper", "length", "coalesce", "round", "floor", "ceil", "sqrt"]
+Function: TypeAlias = Literal[
+    "abs", "lower", "upper", "length", "coalesce", "round", "floor", "ceil", "sqrt", "map_contains"
+]
 
 
 class Step(msgspec.Struct, frozen=True, cache_hash=True):
     """One step from a value to a part of it.
 
     Attributes:
-        key: a field's name, an element's position, an array's positions, or the key of a user's header.
+        key: a field's name, an element's position, an array's positions, or the key of an entry or header.
         how: `field` of a record, `item` of a list, `array` (of one dimension), `tensor` (any other array,
-            all positions at once), `map` for user headers.
+            all positions at once), `map` for entries of maps and for user headers; in an `enum_map` the
+            keys may be members of an enum.
         nullable: whether the value that the step gives can be NULL though the one before it is not.
+        key_type: the scalar that the keys of a map are.
     """
 
     key: str | int | tuple[int, ...]
-    how: Literal["field", "item", "array", "tensor", "map"]
+    how: Literal["field", "item", "array", "tensor", "map", "enum_map"]
     nullable: bool
+    key_type: str = "str"
 
 
 class Const(msgspec.Struct, frozen=True, cache_hash=True):
@@ -62,6 +86,7 @@ class Const(msgspec.Struct, frozen=True, cache_hash=True):
 
     value: Scalar
     kind: Kind
+    digits: Digits = (0, 0)
 
     @property
     def nullable(self) -> bool:
@@ -78,6 +103,7 @@ class Column(msgspec.Struct, frozen=True, cache_hash=True):
         load: what must be done to the stored value to make it one of `kind`.
         rank: 1 for a list or an array of one dimension, None for any other array, 0 for everything else.
         header: whether the way starts in the header.
+        digits: of a decimal.
     """
 
     steps: tuple[Step, ...]
@@ -86,6 +112,7 @@ class Column(msgspec.Struct, frozen=True, cache_hash=True):
     load: Load = "plain"
     rank: int | None = 0
     header: bool = False
+    digits: Digits = (0, 0)
 
     @property
     def path(self) -> str:
@@ -103,28 +130,35 @@ class Column(msgspec.Struct, frozen=True, cache_hash=True):
 
 
 class Convert(msgspec.Struct, frozen=True, cache_hash=True):
-    """An integer as float (nearest, ties to even) or wide; a wide as int (NULL when it does not fit)."""
+    """An integer as float (nearest, ties to even) or wide; a wide as int (NULL when it does not fit).
+
+    An integer or a decimal as a decimal of these digits, which hold all its values.
+    """
 
     of: Node
-    kind: Literal["int", "wide", "float"]
+    kind: Literal["int", "wide", "decimal", "float"]
     nullable: bool
+    digits: Digits = (0, 0)
 
 
 class TypedNegate(msgspec.Struct, frozen=True, cache_hash=True):
-    """`-x` on int or float."""
+    """`-x` on int, decimal or float."""
 
     of: Node
-    kind: Literal["int", "float"]
+    kind: Literal["int", "decimal", "float"]
     nullable: bool
 
 
 class TypedArith(msgspec.Struct, frozen=True, cache_hash=True):
-    """Both operands are of `kind`. `/` is only on floats, `%` and `&` (`bitand`) only on ints."""
+    """Both operands are of `kind`. `/` is only on floats, `%` and `&` (`bitand`) only on ints.
+
+    On decimals the result has the digits that hold it exactly, and these are at most 38.
+    """
 
     op: Operation
     left: Node
     right: Node
-    kind: Literal["int", "float"]
+    kind: Literal["int", "decimal", "float"]
     nullable: bool
 
 
@@ -376,3 +410,35 @@ def columns(node: Node) -> tuple[Column, ...]:
             case Const():
                 pass
     return tuple(found)
+
+
+def digits_of(node: Node) -> Digits:
+    """The digits that hold every value of a decimal node."""
+    match node:
+        case Const() | Column() | Convert():
+            return node.digits
+        case TypedNegate():
+            return digits_of(node.of)
+        case TypedArith():
+            return arithmetic_digits(node.op, digits_of(node.left), digits_of(node.right))
+        case TypedCase():
+            return digits_of(node.otherwise)
+        case TypedCall():
+            return digits_of(node.args[0])
+        case _:
+            raise AssertionError(node)
+
+
+def arithmetic_digits(op: Operation, left: Digits, right: Digits) -> Digits:
+    """Of a sum, difference or product: as SQL engines and Arrow have them, and enough for each result."""
+    if op == "*":
+        return left[0] + right[0] + 1, left[1] + right[1]
+    whole, scale = common_digits((left, right))
+    return whole + 1, scale
+
+
+def common_digits(digits: Iterable[Digits]) -> Digits:
+    """The digits that hold the values of all these."""
+    known = list(digits)
+    scale = max(behind for _, behind in known)
+    return max(all_of_it - behind for all_of_it, behind in known) + scale, scale

@@ -40,6 +40,11 @@ TRACK = Format(
         Field("extra", ft.Anything()),
         Field("header", _TEXT),
         Field("end", ft.Scalar("i64")),
+        Field("price", ft.Decimal(18, 4)),
+        Field("total", ft.Decimal(38, 20)),
+        Field("tags", ft.Map(_TEXT, _TEXT)),
+        Field("slots", ft.Map(ft.Scalar("u8"), _F64)),
+        Field("states", ft.Map(ft.Enum("State", "i64", (("OFF", 0), ("ON", 1))), _TEXT)),
     ),
 )
 

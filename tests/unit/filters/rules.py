@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ import numpy as np
 from heliograph.filters.check import check_value
 from heliograph.filters.parser import parse
 from heliograph.model.event import Header
-from tests.property.expr_cases import FORMAT, as_batch, as_event, needed
+from tests.property.expr_cases import FORMAT, Entries, as_batch, as_event, needed
 
 if TYPE_CHECKING:
     from heliograph.filters import typed
@@ -63,6 +64,12 @@ _VALUES: dict[str, Any] = {
     "grid": np.array([[1.0, 2.0], [3.0, 4.0]]),
     "cloud": None,
     "free": np.array([[10, 20, 30]], np.int32),
+    "price": Decimal("10.25"),
+    "price_n": None,
+    "tags": Entries({"colour": "red", "": "x"}),
+    "stock": Entries({7: None, 255: 3}),
+    "modes": Entries({1: Decimal("0.10")}),
+    "places": Entries({"home": {"lat": 48.1, "lon": None, "tag": "a"}}),
 }
 _HEADER = Header(
     channel="air",
@@ -309,6 +316,52 @@ RULES: list[tuple[str, Any]] = [
     ("free[1, 0]", None),
     ("free[0, 3]", None),
     ("length(free)", 1),
+    # Decimals: numbers beside them are taken as they are written
+    ("price", Decimal("10.25")),
+    ("price = 10.25", True),
+    ("price = 10.250", True),
+    ("price > 10.2499999", True),
+    ("price < 10.250001", True),
+    ("price = DECIMAL '10.25'", True),
+    ("price IN (1, 10.25)", True),
+    ("price NOT IN (1, NULL)", None),
+    ("price BETWEEN 10 AND 10.25", True),
+    ("modes['ON'] = 0.1", True),
+    ("modes['ON'] + 0.2 = 0.3", True),
+    ("modes['OFF'] = 0.1", None),
+    ("price_n > 1", None),
+    ("price_n IS NULL", True),
+    ("price = i", False),
+    ("price > i", True),
+    ("price < u", True),
+    ("price * 2", Decimal("20.50")),
+    ("price * price", Decimal("105.0625")),
+    ("price - 0.25", Decimal(10)),
+    ("-price", Decimal("-10.25")),
+    ("abs(-price)", Decimal("10.25")),
+    ("coalesce(price_n, price)", Decimal("10.25")),
+    ("CASE WHEN b THEN price ELSE 1 END", Decimal("10.25")),
+    ("price * 0.01 = 0.1025", True),
+    # Maps
+    ("tags['colour']", "red"),
+    ("tags.colour = 'red'", True),
+    ("tags['']", "x"),
+    ("tags['size']", None),
+    ("tags['size'] = 'red'", None),
+    ("tags['size'] IS NULL", True),
+    ("map_contains(tags, 'colour')", True),
+    ("map_contains(tags, 'size')", False),
+    ("length(tags)", 2),
+    ("stock[7]", None),
+    ("stock[255]", 3),
+    ("stock[8]", None),
+    ("map_contains(stock, 7)", True),
+    ("map_contains(stock, 8)", False),
+    ("stock IS NULL", False),
+    ("places['home'].lat", 48.1),
+    ("places['home'].lon", None),
+    ("places['away'].lat", None),
+    ("places['away'] IS NULL", True),
     # Enums
     ("mode = 'ON'", True),
     ("mode IN ('OFF', 'AUTO')", False),

@@ -6,6 +6,7 @@ Every kind of value that can be compared is mapped onto a domain in which "the n
     int, wide, bool    the integer itself
     float              its rank: integers in the order of the floats, -0.0 with 0.0, NaN above +inf
     datetime           microseconds since 1970
+    decimal            the integer that it is with 38 digits behind the point
     date               its number in the calendar
     uuid               its 128 bits
     text, bytes        itself; the next one after 'ab' is 'ab\\0'
@@ -18,15 +19,17 @@ from __future__ import annotations
 
 import sys
 from datetime import date, timedelta
+from decimal import Context
 from operator import attrgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from heliograph.model.field_types import EPOCH
+from heliograph.model.field_types import EPOCH, MAX_DIGITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from datetime import datetime
+    from decimal import Decimal
 
     from heliograph.filters.typed import Kind, Predicate
 
@@ -41,6 +44,7 @@ _signed = Struct("<q")
 _pack_double, _unpack_signed = _double.pack, _signed.unpack
 NAN_RANK: Final = 0x7FF8 << 48
 _SIGN: Final = 1 << 63
+_SHIFT: Final = Context(prec=100)
 
 
 def rank(value: float) -> int:
@@ -63,15 +67,21 @@ def instant(value: datetime) -> int:
     return (value - EPOCH) // _MICROSECOND
 
 
+def shifted(value: Decimal) -> int:
+    """A decimal without its point, which stands before the 38th digit from the right."""
+    return int(value.scaleb(MAX_DIGITS, _SHIFT))
+
+
 ENCODERS: Final[dict[Kind, Callable[[Any], int]]] = {
     "float": rank,
+    "decimal": shifted,
     "datetime": instant,
     "date": date.toordinal,
     "uuid": attrgetter("int"),
 }
 """How a value becomes a point of its domain; kinds that are not here are points already."""
 
-UNORDERED: Final[frozenset[Kind]] = frozenset({"list", "other"})
+UNORDERED: Final[frozenset[Kind]] = frozenset({"list", "map", "other"})
 """Kinds that have no domain: predicates on them are not regions."""
 
 

@@ -12,6 +12,7 @@ event has crossed, the source does not filter at all.
 from __future__ import annotations
 
 from datetime import date
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, get_args
 from uuid import UUID
 
@@ -51,7 +52,7 @@ _FIELDS: Final[dict[str, tuple[str, ...]]] = {
 }
 """What each kind of node is made of, by its name on the wire; a `Value` is looked at on its own."""
 
-_WRITTEN: Final[dict[str, type]] = {"date": date, "uuid": UUID}
+_WRITTEN: Final[dict[str, type]] = {"date": date, "uuid": UUID, "decimal": Decimal}
 """Kinds of constants that travel as text."""
 
 
