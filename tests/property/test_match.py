@@ -5,7 +5,8 @@ from __future__ import annotations
 import enum
 import math
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from decimal import Decimal
+from typing import Annotated, Any
 from unittest import mock
 
 from hypothesis import given, settings
@@ -46,11 +47,15 @@ class Sample(hg.Event, name="sample"):
     c: Colour
     raw: bytes
     inner: Inner
+    price: Annotated[Decimal, hg.Digits(12, 4)]
+    marks: dict[str, int]
+    by_colour: dict[Colour, str]
     oi: int | None = None
     of: float | None = None
     os: str | None = None
     ob: bool | None = None
     tags: list[int] | None = None
+    op: Annotated[Decimal, hg.Digits(10, 2)] | None = None
 
 
 FORMAT = format_of(Sample)
@@ -75,6 +80,7 @@ TEXTS = [
     "a\0",
     "ab\U0010ffff",
 ]
+DECIMALS = list(map(Decimal, ("0.00", "10.25", "-10.25", "0.01", "99999999.99", "-99999999.99")))
 TIMES = [WHEN, WHEN + timedelta(microseconds=1), WHEN - timedelta(days=400), datetime(1, 1, 1, tzinfo=UTC)]
 
 # Columns and the parameters that they can be compared with; integers and floats are compared across.
@@ -96,8 +102,23 @@ COLUMNS: dict[str, list[Any]] = {
     "header.priority": [1, 2, 3],
     "header.user['trace']": TEXTS,
     "raw": [t.encode() for t in TEXTS],
+    "price": [*DECIMALS, Decimal("10.2501"), 10.25, 0.1, 3],
+    "op": [*DECIMALS, Decimal("10.2501"), 10.25, 0.1, 3],
+    "marks['a']": [0, 1, 2, 3, 7, 8, -1],
+    "by_colour['red']": TEXTS,
 }
-NULLABLE = ["oi", "of", "os", "ob", "tags", "inner.name", "header.offset"]
+NULLABLE = [
+    "op",
+    "marks['a']",
+    "by_colour['blue']",
+    "oi",
+    "of",
+    "os",
+    "ob",
+    "tags",
+    "inner.name",
+    "header.offset",
+]
 
 
 class Conditions:
@@ -139,7 +160,17 @@ class Conditions:
                 )
             case 9:
                 return self._draw(
-                    st.sampled_from(["b", "ob", "b = FALSE", "ob <> TRUE", "c = 'red'", "c <> 'red'"])
+                    st.sampled_from(
+                        [
+                            "b",
+                            "ob",
+                            "b = FALSE",
+                            "ob <> TRUE",
+                            "c = 'red'",
+                            "c <> 'red'",
+                            "map_contains(marks, 'a')",
+                        ]
+                    )
                 )
             case 10:
                 return self._draw(
@@ -190,6 +221,10 @@ EVENTS = st.builds(
     t=st.sampled_from(TIMES),
     c=st.sampled_from(Colour),
     raw=st.sampled_from([t.encode() for t in TEXTS]),
+    price=st.sampled_from([*DECIMALS, Decimal("10.2501")]),
+    marks=st.sampled_from([{}, {"a": 1}, {"a": 7, "b": 1}, {"b": 2}]),
+    by_colour=st.sampled_from([{}, {Colour.RED: "a"}, {Colour.BLUE: "b"}]),
+    op=maybe(DECIMALS),
     inner=st.builds(Inner, depth=st.sampled_from(INTS), name=maybe(TEXTS)),
     oi=maybe(INTS),
     of=maybe(FLOATS),

@@ -22,6 +22,7 @@ from heliograph.filters import typed as k
 from heliograph.filters.like import BadPattern, segments
 from heliograph.filters.limits import measure
 from heliograph.filters.params import decimal_digits, plain_decimal
+from heliograph.filters.python_operations import decimal_scaled
 from heliograph.model import field_types as ft
 
 if TYPE_CHECKING:
@@ -531,7 +532,10 @@ def _with_digits(node: k.Node, digits: k.Digits) -> k.Node:
     if k.digits_of(node) == digits:
         return node
     if isinstance(node, k.Const):
-        return k.Const(node.value, "decimal", digits)
+        value = node.value
+        if isinstance(value, Decimal):
+            value = decimal_scaled(value, digits[1])
+        return k.Const(value, "decimal", digits)
     if isinstance(node, k.Convert):
         return k.Convert(node.of, "decimal", node.nullable, digits)
     return k.Convert(node, "decimal", node.nullable, digits)

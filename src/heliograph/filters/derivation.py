@@ -183,6 +183,8 @@ class CheckedDerivation:
 def type_of(node: k.Node, fmt: Format) -> ft.FieldType:
     """The type of a column of a projection over a format; see the module."""
     found: ft.FieldType = ft.Scalar(_KIND_TYPES[node.kind]) if node.kind in _KIND_TYPES else ft.Anything()
+    if node.kind == "decimal":
+        found = ft.Decimal(*k.digits_of(node))
     if isinstance(node, k.Column) and not node.header and (path := _path(node)) is not None:
         found = _field_type(fmt, path)
     return ft.Optional(found) if node.nullable else found
@@ -205,7 +207,7 @@ def _field_type(fmt: Format, path: tuple[str, ...]) -> ft.FieldType:
 
 
 def _fits_key(kind: ft.FieldType) -> bool:
-    return isinstance(kind, ft.Scalar) and kind.name not in ft.FLOATS
+    return isinstance(kind, ft.Decimal) or (isinstance(kind, ft.Scalar) and kind.name not in ft.FLOATS)
 
 
 def _holds_as_it_is(own: ft.FieldType, derived: ft.FieldType) -> bool:

@@ -28,7 +28,7 @@ Params: TypeAlias = Mapping[str, Any] | Mapping[int, Any] | Mapping[str | int, A
 LISTS: Final = (list, tuple, set, frozenset, range)
 """What a parameter of IN may be, besides one value."""
 
-MAX_EXPONENT: Final = 400
+_EXPONENTS: Final = 400
 """Of decimals that are looked at digit by digit; no double has a larger one."""
 _LONGEST_NAME = 60
 """Characters of a parameter's name in an error."""
@@ -91,7 +91,7 @@ def _plain(value: Any) -> Any:
 def plain_decimal(value: Decimal) -> Decimal:
     """The number without zeros at its end, so that equal ones are written alike; exact."""
     sign, digits, exponent = value.as_tuple()
-    if not isinstance(exponent, int) or exponent < -MAX_EXPONENT or exponent > MAX_EXPONENT:
+    if not isinstance(exponent, int) or exponent < -_EXPONENTS or exponent > _EXPONENTS:
         return value
     while exponent < 0 and len(digits) > 1 and digits[-1] == 0:
         digits, exponent = digits[:-1], exponent + 1

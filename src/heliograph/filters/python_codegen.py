@@ -77,7 +77,7 @@ _RUNTIME: Final[dict[str, Any]] = {
     for name in (
         *("single", "enum_value", "instant", "instant_of_ns", "array_item", "first_dimension"),
         *("remainder", "integer_abs", "narrowed", "floor", "ceil", "sqrt", "rounded", "lower", "upper"),
-        *("decimal_add", "decimal_subtract", "decimal_multiply", "decimal_of", "decimal_negated"),
+        *("decimal_add", "decimal_subtract", "decimal_multiply", "decimal_scaled", "decimal_negated"),
         *("decimal_abs", "enum_entry", "map_contains"),
     )
 }
@@ -317,8 +317,9 @@ class Emitter:
                 return self._call("narrowed", node.of)
             case k.Convert(kind="float"):
                 return self._applied(node.of, lambda value: f"{value} * 1.0")
-            case k.Convert(kind="decimal") if node.of.kind != "decimal":
-                return self._call("decimal_of", node.of)
+            case k.Convert(kind="decimal"):
+                scale = self._constant(node.digits[1])
+                return self._applied(node.of, lambda value: f"decimal_scaled({value}, {scale})")
             case k.Convert():
                 return self._use(node.of, "value")
             case k.TypedNegate():

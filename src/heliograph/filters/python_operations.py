@@ -121,9 +121,9 @@ decimal_multiply: Final = _EXACT.multiply
 """Python's own operators round to what the thread has set."""
 
 
-def decimal_of(value: int) -> Decimal:
-    """An integer as a decimal."""
-    return Decimal(value)
+def decimal_scaled(value: int | Decimal, scale: int) -> Decimal:
+    """A number with so many digits behind the point, of which it has no more."""
+    return Decimal(value).quantize(Decimal((0, (1,), -scale)), context=_EXACT)
 
 
 def decimal_negated(value: Decimal) -> Decimal:
