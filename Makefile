@@ -4,8 +4,6 @@
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-APT := apt-get -o Acquire::http::Timeout=10 -o Acquire::Retries=0
 # The budgets in tests/budgets.toml are for two workers on two cores; with more cores, `make test JOBS=8`.
 JOBS ?= 2
 IS_NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
@@ -13,15 +11,7 @@ PYTHON ?= $(shell for p in python3.11 python3; do $$p $(IS_NEW_ENOUGH) && echo $
 
 $(READY): pyproject.toml constraints.txt
 	@test -n "$(PYTHON)" || { echo "Heliograph needs Python 3.11 or newer; name one: make PYTHON=..." >&2; exit 1; }
-	@echo "setting up $(VENV)"
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(PIP) install --constraint constraints.txt pip
-	@$(PIP) install --constraint constraints.txt --build-constraint constraints.txt \
-		--editable '.[spark,tables,report,network,mcap,page,store,otel,foxglove]' --group dev --group bench
-	@command -v chromium >/dev/null 2>&1 || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
-		DEBIAN_FRONTEND=noninteractive timeout 300 sh -c '$(APT) update -qq && \
-		$(APT) install -y -qq --no-install-recommends chromium' >/dev/null 2>&1; } || \
-		echo "no chromium here: tests of the page in a browser are skipped (apt-get install chromium)" >&2
+	@$(PYTHON) tools/environment.py $(VENV)
 	@touch $@
 
 .PHONY: setup

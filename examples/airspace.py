@@ -50,6 +50,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SITES = ("east", "west")
+OLD_SITE = "west"
+"""The one whose program is of last year."""
+HEIGHT = 10_500.0
+"""Of all aircraft that the other one sees."""
 TRACKS = 400
 """Of each site."""
 PLANS = 50
@@ -139,17 +143,17 @@ def keeper(domain: str, folder: str) -> None:
 def radar(domain: str, site: str) -> None:
     """Push tracks, each under an id of its own, so that one may be repeated when its keeper was away."""
     rng = random.Random(site)  # noqa: S311 - the same tracks in every run
-    cls: Any = OldTrack if site == "west" else Track
+    cls: Any = OldTrack if site == OLD_SITE else Track
+    heights = () if site == OLD_SITE else (HEIGHT,)
     with hg.Station(domain=domain, name=site) as station:
         tracks = station.channel("air.tracks", cls, qos=KEPT)
         for n in range(TRACKS):
-            track = cls(site, n, rng.uniform(0, 900), rng.choice(REGIONS))
+            track = cls(site, n, rng.uniform(0, 900), rng.choice(REGIONS), *heights)
             again = patiently(partial(tracks.push, track, id=f"{site}-{n}", timeout=2.0))
             say(pushed=n + 1, again=again)
             time.sleep(PAUSE)  # a radar turns
-        again = patiently(
-            lambda: tracks.push(cls(site, LAST, 1_000.0, "north"), id=f"{site}-last", timeout=2.0)
-        )
+        last = cls(site, LAST, 1_000.0, "north", *heights)
+        again = patiently(partial(tracks.push, last, id=f"{site}-last", timeout=2.0))
         say(pushed=TRACKS + 1, again=again)
         sys.stdin.readline()
 
@@ -312,6 +316,11 @@ class Started:
         self.ended()
         self.state = "killed"
 
+    def end(self) -> None:
+        """See to it that it is gone, however this program ends."""
+        if self._process.poll() is None:
+            self.kill()
+
     def ended(self) -> int:
         """Its exit code, once it has ended by itself."""
         self._process.wait(LIMIT)
@@ -335,7 +344,9 @@ class Show:
     """What is on the terminal while it runs, and the list of what was checked."""
 
     def __init__(self) -> None:
-        self.console = Console(highlight=False, soft_wrap=True)
+        # Where nobody looks at a terminal, lines are not folded to the width of one.
+        width = None if sys.stdout.isatty() else 140
+        self.console = Console(highlight=False, soft_wrap=True, width=width)
         self.began = time.monotonic()
         self.processes: list[Started] = []
         self.checks: list[tuple[str, str, bool]] = []
@@ -350,6 +361,8 @@ class Show:
 
     def __exit__(self, *_: object) -> None:
         self._live.stop()
+        for one in self.processes:
+            one.end()
 
     def start(self, role: str, *arguments: str) -> Started:
         self.processes.append(Started(role, *arguments))
@@ -388,6 +401,9 @@ def main() -> int:
         if asked.stay:
             stay(root, show)
         return 0 if all(ok for _, _, ok in show.checks) else 1
+    except KeyboardInterrupt:
+        print("interrupted; all processes have ended", file=sys.stderr)
+        return 130
     finally:
         if asked.out is None:
             shutil.rmtree(root, ignore_errors=True)
@@ -445,12 +461,20 @@ def play(root: Path, show: Show) -> dict[str, Any]:
     shared = settled(controllers, len(expected))
     office.until(PLANS * len(SITES))
     loads = displayed(screen, query, folder)
+    shares = [len(one.said) for one in controllers]
     codes += [one.finish() for one in (*controllers, storms, guard, office, screen, *radars, holder)]
     show.check("processes that ended well", sum(code == 0 for code in codes), len(codes))
     seen = {"fast": first + fast.said, "north": north.said}
     show.tell("everybody has gone home; the pipeline works over the histories")
     again = sum(line["again"] for one in radars for line in one.said)
-    facts = {"keeper away": away, "expected": expected, "again": again, "seconds": took}
+    facts = {
+        "keeper away": away,
+        "expected": expected,
+        "again": again,
+        "seconds": took,
+        "shares": shares,
+        "first": len(first),
+    }
     return inspect(spark, root, show, seen, shared, loads, guard.said, facts)
 
 
@@ -541,7 +565,16 @@ def inspect(  # noqa: PLR0917 - all that was seen
             found = heliograph.spark.read(spark, data, "air.tracks", where=FILTERS[name]).count()
             show.check(f"tracks that {name!r} received, and Spark finds", len(got), found)
         both = {line["key"] for line in shared}
-        show.check("tracks that the controllers shared", both == expected, True, f"{len(both)}")
+        shares = numbers["shares"]
+        all_shared = (both == expected, min(shares) > 0)
+        show.check(
+            "tracks that the controllers shared",
+            all_shared,
+            (True, True),
+            f"{len(both)}: {shares[0]} and {shares[1]}",
+        )
+        check_versions(show, history, seen)
+        check_priorities(show, spark, data)
         windows = {
             (row["region"], row["start"]): row["n"]
             for row in history.selectExpr("region", "unix_seconds(header.source_ts) AS start")
@@ -553,11 +586,14 @@ def inspect(  # noqa: PLR0917 - all that was seen
         show.tell("archive as Delta, quality, snapshot, align, report")
         archived = jobs.archive(spark, data, "air.tracks", root / "tables" / "tracks", format="delta")
         show.check("rows of the Delta table", archived.events, len(expected))
+        show.check("rows that Spark's archive adds when it runs again", again_archived(spark, root), 0)
         quality = jobs.quality(spark, data, "air.tracks", expect=["speed BETWEEN 0 AND 1000"])
         # A push that had no answer has used up a sequence number, and was repeated under its id with another.
         gaps = (quality.lost <= numbers["again"], quality.repeated, *quality.violations.values())
         show.check("tracks lost, doubled, or not as expected", gaps, (True, 0, 0), "none")
         show.check("rows of the ledger out of balance", quality.unbalanced, 0)
+        known = {(one.scope, one.name) for one in quality.latencies}
+        show.check("latencies of the board on record", ("receiver", "board") in known, True, "yes")
         snapshot = jobs.snapshot(spark, data, "air.tracks", root / "tables" / "latest")
         show.check("keys of the snapshot", snapshot.keys, len(expected))
         aligned = jobs.align(
@@ -571,11 +607,14 @@ def inspect(  # noqa: PLR0917 - all that was seen
         report = jobs.report(spark, data, root / "report.html", window=1.0)
         shown = {one.channel: one.events for one in report.channels}
         show.check("tracks on the report", shown["air.tracks"], len(expected))
+        kept = sum(one.events for one in report.channels)
         numbers |= {
+            "kept": kept,
+            "latencies": quality.latencies,
+            "ledger": {one.measure: int(one.value) for one in quality.measures if one.scope == "ledger"},
             "alerts": sum("alert" in line for line in guarded),
             "calms": sum("calm" in line for line in guarded),
             "fast again": len(seen["fast"]) - len({line["key"] for line in seen["fast"]}),
-            "measures": quality.measures,
             "report": shown,
             "loads": len(loads),
             "aligned": aligned,
@@ -583,9 +622,47 @@ def inspect(  # noqa: PLR0917 - all that was seen
             "deliveries": quality.deliveries,
         }  # fmt: skip
         show.check("alerts of the tower in its channel", shown["air.alerts"], numbers["alerts"])
+        show.check("calms that the watchdog told of", numbers["calms"] > 0, True, str(numbers["calms"]))
         return numbers
     finally:
         spark.stop()
+
+
+def check_versions(show: Show, history: Any, seen: dict[str, list[dict[str, Any]]]) -> None:
+    """Last year's class has no height: none in the history, and its default for who has the new class."""
+    without = history.filter("height IS NULL").select("site").collect()
+    sites = {row["site"] for row in without}
+    show.check(
+        "tracks of last year's class, without a height",
+        (len(without), sites),
+        (TRACKS + 1, {OLD_SITE}),
+        f"{len(without)}",
+    )
+    heights = {
+        (line["key"].startswith(OLD_SITE), line["height"]) for lines in seen.values() for line in lines
+    }
+    show.check(
+        "heights that the watchers saw",
+        heights,
+        {(True, 0.0), (False, HEIGHT)},
+        f"{HEIGHT:g}, or the default 0",
+    )
+
+
+def check_priorities(show: Show, spark: SparkSession, data: Path) -> None:
+    import heliograph.spark  # noqa: PLC0415 - as above
+
+    found = []
+    for channel in ("air.alerts", "air.tracks", "air.plans"):
+        frame = heliograph.spark.read(spark, data, channel)
+        found.append({row[0] for row in frame.select("header.priority").distinct().collect()})
+    show.check("priorities of alerts, tracks and plans", found, [{5}, {3}, {1}], "5, 3 and 1")
+
+
+def again_archived(spark: SparkSession, root: Path) -> int:
+    from heliograph.spark import jobs  # noqa: PLC0415 - as above
+
+    return jobs.archive(spark, root / "data", "air.tracks", root / "tables" / "tracks", format="delta").events
 
 
 def second_of(load: Load) -> tuple[str | None, int | None]:
@@ -594,66 +671,136 @@ def second_of(load: Load) -> tuple[str | None, int | None]:
 
 def summary(show: Show, numbers: dict[str, Any], root: Path | None) -> None:
     """What a person wants to know."""
+    out = show.console
     table = Table("checked", "found", "", title="The airspace, checked", title_justify="left")
     for what, found, ok in show.checks:
         table.add_row(what, found, "[green]ok[/]" if ok else "[red]WRONG[/]")
-    show.console.print(table)
+    out.print(table)
     told = Table(box=None, show_header=False, padding=(0, 2))
-    tracks = len(numbers["expected"])
-    told.add_row("rate", f"{tracks} tracks in {numbers['seconds']:.0f} s, the keeper's absence included")
-    told.add_row("histories", ", ".join(f"{name} {events}" for name, events in numbers["report"].items()))
-    latencies = {
-        one.measure.removeprefix("latency_"): f"{one.value * 1e3:.1f} ms"
-        for one in numbers["measures"]
-        if one.measure.startswith("latency") and one.measure != "latency_sketch"
-    }
-    if latencies:
-        told.add_row(
-            "latency of the board", ", ".join(f"{name} {value}" for name, value in latencies.items())
-        )
-    told.add_row(
-        "deadlines", f"{numbers['missed']} of {numbers['deliveries']} later than {DEADLINE * 1e3:.0f} ms"
-    )
-    told.add_row(
-        "killed",
-        f"the watcher 'fast', which got {numbers['fast again']} tracks again that it had in hand\n"
-        f"the keeper, back after {numbers['keeper away']:.1f} s with {numbers['again']} pushes repeated",
-    )
-    told.add_row(
-        "tower",
-        f"{numbers['alerts']} alerts, {numbers['calms']} times calm; {numbers['loads']} windows by Spark",
-    )
-    aligned = numbers["aligned"]
-    told.add_row(
-        "training table",
-        f"{aligned.train} rows to train with, {aligned.test} to test with; "
-        f"{aligned.gaps['weather']} have no weather",
-    )
-    show.console.print(told)
+    for title, text in findings(numbers):
+        told.add_row(f"[bold]{title}[/]", text)
+    out.print(told)
+    times = Table("latency in ms", "n", "p50", "p95", "p99", "max", box=None, padding=(0, 2))
+    for column in times.columns[1:]:
+        column.justify = "right"
+    for one in numbers["latencies"]:
+        parts = [f"{getattr(one, part) * 1e3:.1f}" for part in ("p50", "p95", "p99", "max")]
+        times.add_row(f"{one.scope} {one.name or 'air.tracks'}", f"{one.n}", *parts)
+    out.print(times)
     good = all(ok for _, _, ok in show.checks)
+    wrong = sum(not ok for _, _, ok in show.checks)
     took = time.monotonic() - show.began
-    show.console.print(f"{'all of it holds' if good else 'something is WRONG'}; {took:.0f} s")
+    verdict = (
+        f"all {len(show.checks)} checks hold" if good else f"{wrong} of {len(show.checks)} checks are WRONG"
+    )
+    out.print(f"[bold {'green' if good else 'red'}]{verdict}[/]; {took:.0f} s")
     if root is not None:
-        show.console.print(
-            f"report: {root}/report.html\ntables: {root}/tables\n"
-            f"try:    helio journal ls {root}/data\n"
-            f"        helio journal cat {root}/data air.alerts\n"
-            f'        helio pipeline cutouts {root}/data air.tracks {root}/tables/fast --when "speed > 850"\n'
-            f"        helio replay {root}/data air.tracks again.tracks --speed 10"
-        )
+        out.print(f"report  {shortened(root / 'report.html')}\ntables  {shortened(root / 'tables')}")
+        print_commands(show, "next", root)
+
+
+def findings(numbers: dict[str, Any]) -> list[tuple[str, str]]:
+    tracks, aligned, ledger = len(numbers["expected"]), numbers["aligned"], numbers["ledger"]
+    rate = tracks / numbers["seconds"]
+    outcomes = ", ".join(
+        f"{ledger[name]} {name}" for name in ("delivered", "dropped", "expired", "failed", "pending")
+    )
+    return [
+        (
+            "events",
+            f"{numbers['kept']} kept: "
+            + ", ".join(f"{name} {events}" for name, events in numbers["report"].items()),
+        ),
+        ("rate", f"{rate:.0f} tracks a second for {numbers['seconds']:.0f} s, the keeper's absence included"),
+        (
+            "ledger",
+            f"balanced in both lives of the keeper: {ledger['matched']} matches of air.tracks = {outcomes}",
+        ),
+        (
+            "killed",
+            (
+                f"the watcher 'fast' after {numbers['first']} tracks: it went on where it was, and got "
+                f"{numbers['fast again']} again that it had in hand\n"
+                f"the keeper: back after {numbers['keeper away']:.1f} s, {numbers['again']} pushes without "
+                "an answer repeated under their ids, none kept twice"
+            ),
+        ),
+        (
+            "deadlines",
+            f"{numbers['missed']} of {numbers['deliveries']} deliveries later than {DEADLINE * 1e3:.0f} ms",
+        ),
+        ("tower", f"{numbers['alerts']} alerts of fast tracks in storms, {numbers['calms']} times calm"),
+        ("Spark", f"streamed {numbers['loads']} windows into air.loads, which the display showed"),
+        (
+            "training table",
+            (
+                f"{aligned.train} rows to train with, {aligned.test} to test with; "
+                f"{aligned.gaps['weather']} have no weather"
+            ),
+        ),
+    ]
+
+
+def shortened(path: Path) -> str:
+    """As one would type it here."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+def print_commands(show: Show, title: str, root: Path, *, live: bool = False) -> None:
+    """What to try next, to be copied as it stands."""
+    helio, data = shortened(Path(sys.executable).with_name("helio")), shortened(root / "data")
+    tables = shortened(root / "tables")
+    commands = [
+        (f"{helio} journal ls {data}", "what is kept"),
+        (f"{helio} journal cat {data} air.alerts --limit 3", "alerts as JSON"),
+        (f"{helio} journal consumers {data}", "who has read how far"),
+        (
+            f'{helio} pipeline cutouts {data} air.tracks {tables}/fast --when "speed > 850"',
+            "what was around fast tracks",
+        ),
+        (f"{helio} replay {data} air.tracks again.tracks --speed 10", "once more, ten times as fast"),
+    ]
+    if live:
+        commands = [
+            (f"{helio} top --domain airspace", "rates, queues and lag, live"),
+            (f'{helio} sub air.live --domain airspace --where "speed > 800"', "fast tracks as they come"),
+            (f"{helio} sub air.alerts --domain airspace --start earliest", "the alerts of before"),
+            (f"{helio} doctor --domain airspace", "what is wrong, and what mends it"),
+        ]
+    # Not folded, so that a command can be copied.
+    for number, (command, what) in enumerate(commands):
+        show.console.print(f"{title if not number else '':7} [cyan]{command}[/]  [dim]# {what}[/]")
 
 
 def stay(root: Path, show: Show) -> None:
-    """Keep the histories open for others until Ctrl-C."""
-    with hg.Station(str(root / "data"), domain="airspace", name="keeper") as station:
-        station.channel("air.alerts", Alert, qos=PERSISTENT)
+    """Keep the histories open, and push the tracks again at their pace, until Ctrl-C."""
+    stop = threading.Event()
+    with hg.Station(str(root / "data"), domain="airspace", name="keeper", page=True) as station:
+        tracks = station.channel("air.tracks", Track)
+        for name, cls in (
+            ("air.weather", Weather),
+            ("air.plans", Plan),
+            ("air.alerts", Alert),
+            ("air.loads", Load),
+        ):
+            station.channel(name, cls)
+        live = station.channel("air.live", Track)
+
+        def again() -> None:
+            with suppress(hg.HeliographError):  # the station is closed
+                while not stop.is_set():
+                    tracks.replay(live)
+
+        threading.Thread(target=again, daemon=True).start()
         show.console.print(
-            "the keeper stays up until Ctrl-C; try: helio sub air.alerts --domain airspace --start earliest"
+            "\nthe keeper stays up until Ctrl-C, and replays the tracks into air.live; meanwhile:"
         )
-        try:
+        show.console.print(f"page    [cyan]{station.page}[/]")
+        print_commands(show, "try", root, live=True)
+        with suppress(KeyboardInterrupt):
             threading.Event().wait()
-        except KeyboardInterrupt:
-            return
+        stop.set()
 
 
 ROLES: dict[str, Callable[..., None]] = {
