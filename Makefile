@@ -50,7 +50,7 @@ proof: $(READY) ## a cluster; kills at every point of a batch; streams under kil
 	HELIO_EXAMPLES=$${HELIO_EXAMPLES:-10} $(BIN)/pytest --timeout 0 \
 		tests/spark/test_elsewhere.py tests/spark/test_sink_kill.py tests/spark/test_expiry.py tests/spark/test_kills.py \
 		tests/spark/test_archive.py
-	$(BIN)/python -m bench --quick spark-read spark-stream spark-memory pipeline-jobs
+	$(BIN)/python -m bench --quick spark-read spark-stream spark-memory spark-executors pipeline-jobs pipeline-align
 
 .PHONY: fuzz
 fuzz: $(READY) ## the property and fault suites with new random examples, 20 times as many as CI

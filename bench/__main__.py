@@ -27,6 +27,7 @@ MODULES = (
     "bench.peers.spark_source",
     "bench.peers.register",
     "bench.peers.pipeline",
+    "bench.peers.executors",
     "bench.peers.recovery",
     "bench.peers.scale",
     "bench.peers.links",

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import heliograph as hg
-from bench.harness import Benchmark, Case, Size, Target, benchmark
+from bench.harness import Benchmark, Case, Fact, Size, Target, benchmark
 from bench.peers.channels import TRACK, take
 from bench.peers.channels import Track as SmallTrack
 from bench.peers.spark_source import FIELDS, MICRO_BATCH, fill, sealed_files, started
@@ -74,6 +74,141 @@ def running_jobs(size: Size) -> Benchmark:
         close=stack.close,
         note=f"{events:,} events of {len(FIELDS)} fields; the copy and the archive have all columns, with "
         "the header. Quality counts, looks for gaps and repeats, and asks one expectation.",
+    )
+
+
+BY_HAND = "as-of join by hand"
+RATES = {"imu": 10, "gps": 5, "battery": 1}
+"""Of sixteen events, how many each channel has."""
+KEYS = 50
+
+
+class Sample(hg.Event, name="robot.sample", key="robot"):
+    robot: int
+    x: float
+    y: float
+
+
+@benchmark("pipeline-align", "Align of three channels against the same as-of join written by hand; per event")
+def aligning(size: Size) -> Benchmark:
+    stack = ExitStack()
+    folder, spark = started(stack)
+    events = size.scaled(size.events)
+    data = str(size.histories / f"robots-{events}") if size.histories else f"{folder}/robots"
+    numbers = count()
+    for name, share in RATES.items():
+        fill(
+            data, name, events * share // sum(RATES.values()), sealed=True,
+            events_of=(Sample, lambda n: Sample(n % KEYS, n * 0.5, n * 0.25)),
+        )  # fmt: skip
+    rows = events * RATES["gps"] // sum(RATES.values())
+
+    def place() -> Path:
+        return Path(folder, f"out-{next(numbers)}")
+
+    def aligned() -> None:
+        out = place()
+        channels = {name: name for name in RATES}
+        done = jobs.align(spark, data, channels, out, lead="gps", by="robot", tolerance=3600.0)
+        assert done.rows == rows
+        shutil.rmtree(out)
+
+    def by_hand() -> None:
+        out = place()
+        joined_by_hand(spark, data).write.parquet(str(out))
+        assert spark.read.parquet(str(out)).count() == rows
+        shutil.rmtree(out)
+
+    def case(name: str, work: Any) -> Case:
+        return Case(name, work, ((),), wall=True, events=events)
+
+    return Benchmark(
+        cases=(case(BY_HAND, by_hand), case("align", aligned)),
+        baseline=BY_HAND,
+        # At least 0.4 of the rate.
+        targets=(Target("align against the join by hand, time", "align", "at most", 1 / 0.4, BY_HAND),),
+        rounds=size.fewer(5),
+        close=stack.close,
+        note=f"{events:,} events of three channels at rates of {RATES}, {KEYS} keys, {rows:,} rows. By hand: "
+        "the union of all rows, and the last value of each channel in a window by key and time; without "
+        "gaps, ages and tolerance, and without a commit.",
+    )
+
+
+def joined_by_hand(spark: SparkSession, data: str) -> DataFrame:
+    """As one would write it: the union of all, and what was last in a window over it."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    from heliograph.spark import read
+
+    def rows(name: str) -> DataFrame:
+        own = read(spark, data, name).select("robot", f.col("header.append_ns").alias("t"), "x", "y")
+        value = f.struct("x", "y", "t")
+        columns = [value.alias(one) if one == name else f.lit(None).alias(one) for one in RATES]
+        return own.select("robot", "t", f.lit(name).alias("of"), *columns)
+
+    union = rows("imu").unionByName(rows("battery")).unionByName(rows("gps"))
+    order = Window.partitionBy("robot").orderBy("t").rowsBetween(Window.unboundedPreceding, 0)
+    last = [f.last(name, ignorenulls=True).over(order).alias(name) for name in RATES]
+    return union.select("robot", "t", "of", *last).filter("of = 'gps'")
+
+
+REPLAYED_A_SECOND = 10_000
+ON_TIME_MS = 1.0
+
+
+@benchmark("pipeline-replay", "A history pushed again: as fast as possible, and on its schedule; per event")
+def replaying(size: Size) -> Benchmark:
+    stack = ExitStack()
+    folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="heliograph-bench-"))
+    station = stack.enter_context(hg.Station(folder))
+    kept = hg.QoS(durability="persistent")
+    source = station.channel("source", SmallTrack, qos=kept)
+    events = REPLAYED_A_SECOND // 10 if size.quick else REPLAYED_A_SECOND * 10
+    step = 1_000_000_000 // REPLAYED_A_SECOND
+    for first in range(0, events, 1_000):
+        for n in range(first, min(first + 1_000, events)):
+            source.push_nowait(TRACK, source_ts=n * step)
+    source.push(TRACK, source_ts=events * step)
+    live = station.channel("live", SmallTrack)
+    live.subscribe(take, inline=True)
+    into = station.channel("into", SmallTrack, qos=kept)
+    late = {}
+    for name, target in (("a live channel", live), ("a persistent one", into)):
+        done = source.replay(target, speed=1.0, by="source")
+        late[name] = (done.late_median * 1e3, done.late_max * 1e3)
+    told = "; ".join(f"into {name} {p50:.3f} ms, {most:.1f} ms at most" for name, (p50, most) in late.items())
+    facts = [
+        Fact(
+            f"at {REPLAYED_A_SECOND:,} events a second into {name}, half are pushed within "
+            f"{ON_TIME_MS:g} ms of their schedule: {p50:.3f} ms",
+            p50 <= ON_TIME_MS,
+        )
+        for name, (p50, _) in late.items()
+    ]
+    return Benchmark(
+        cases=(
+            Case(
+                "into a live channel",
+                lambda: source.replay(live, speed=None),
+                ((),),
+                wall=True,
+                events=events + 1,
+            ),
+            Case(
+                "into a persistent one",
+                lambda: source.replay(into, speed=None),
+                ((),),
+                wall=True,
+                events=events + 1,
+            ),
+        ),
+        baseline="into a live channel",
+        facts=() if size.quick else tuple(facts),
+        rounds=3,
+        close=stack.close,
+        note=f"Behind schedule at {REPLAYED_A_SECOND:,} events a second, median and most: {told}.",
     )
 
 

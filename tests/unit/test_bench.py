@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 QUICK = Size(quick=True, seed=1)
-WITH_SPARK = {"spark-read", "spark-stream", "spark-memory", "pipeline-jobs"}
+WITH_SPARK = {
+    *("spark-read", "spark-stream", "spark-memory", "spark-executors"),
+    *("pipeline-jobs", "pipeline-align"),
+}
 """These start a session; `make proof` runs them."""
 
 
