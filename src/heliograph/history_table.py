@@ -21,13 +21,19 @@ import msgspec
 import pyarrow as pa
 
 from heliograph.errors import InvalidOption, MissingExtra
+from heliograph.filters.arrow import project
 from heliograph.filters.arrow_columns import HEADER_COLUMN
+from heliograph.filters.build import Built
+from heliograph.filters.check import check_projection
+from heliograph.filters.params import bind_both
+from heliograph.filters.parser import parse_projection
+from heliograph.filters.typed import columns as used_columns
 from heliograph.journal.format.folder import StationFolder
 from heliograph.model.formats import FormatRegistry
 from heliograph.runtime.notebook import html_table
 from heliograph.runtime.option_names import names_options
 from heliograph.spark.source.columns import full_schema
-from heliograph.spark.source.filters import joined_format
+from heliograph.spark.source.filters import joined_format, parsed
 from heliograph.spark.source.option_values import place as parse_place
 from heliograph.spark.source.plan import chosen_types, plan_read, slices_of
 from heliograph.spark.source.pruning import pruned
@@ -37,8 +43,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from datetime import datetime
 
-    from heliograph.filters.build import Built
     from heliograph.filters.params import Params
+    from heliograph.filters.tree import Projection
+    from heliograph.filters.typed import CheckedProjection
     from heliograph.model.event import Event
     from heliograph.spark.source.plan import Plan
     from heliograph.spark.source.tasks import Slice
@@ -60,6 +67,7 @@ def history(
     until: Point | None = None,
     types: str | type[Event] | Iterable[str | type[Event]] | None = None,
     columns: Sequence[str] | None = None,
+    select: str | None = None,
     fail_on_data_loss: bool = True,
 ) -> HistoryTable:
     """The durable history of a channel, as it is now.
@@ -68,18 +76,24 @@ def history(
         folder: of the station that keeps the channel; it may be running.
         channel: its name.
         where: only events for which this is true; the same text, or `hg.col` expression, as in the channel.
-        params: values for `:name` and `%0` in it.
+        params: values for `:name` and `%0` in it, and in `select`.
         start: "earliest" (the default), "now" or "latest", an offset, an aware datetime (compared with
             `append_ts`), or a mapping of partitions to offsets.
         until: the first that is left out; by default, and at most, what is durable now.
         types: event types, by name or class; all by default.
         columns: names of fields, "header", or parts of it such as "header.offset"; all by default.
+        select: columns as in `channel.derive`, such as "id, speed * 1.852 AS kmh", in place of `columns`.
         fail_on_data_loss: False leaves out what retention has removed or what is damaged.
 
     Raises NoHistory, ExpressionError, FormatError when events have no common columns, InvalidOption for a
     column that does not exist, and HistoryGone or HistoryDamaged with the range when a part of what was asked
     for is not there.
     """
+    if select is not None and columns is not None:
+        raise InvalidOption("columns", str(columns), "left out where there is select=")
+    if select is not None:
+        where, projection = _bound(where, select, params)
+        params = None
     place = parse_place("folder", os.fspath(folder))
     plan = plan_read(place, channel, start, until, fail_on_data_loss=fail_on_data_loss)
     chosen = chosen_types(channel, plan.formats, types)
@@ -94,8 +108,11 @@ def history(
         params=cast("Any", params),
         slices=tuple(_ranges(plan)),
     )
-    schema = _chosen(full_schema(joined, include_headers=True), columns)
-    return HistoryTable(channel, job, schema)
+    full = full_schema(joined, include_headers=True)
+    if select is None:
+        return HistoryTable(channel, job, _chosen(full, columns))
+    checked = check_projection(projection, joined)
+    return HistoryTable(channel, job, _chosen(full, _read_by(checked)), checked)
 
 
 class HistoryTable:
@@ -108,16 +125,23 @@ class HistoryTable:
         schema: its columns.
     """
 
-    def __init__(self, channel: str, job: Job, schema: pa.Schema) -> None:
+    def __init__(
+        self, channel: str, job: Job, schema: pa.Schema, projection: CheckedProjection | None = None
+    ) -> None:
         self.channel = channel
+        self._read = schema
+        self._projection = projection
+        if projection is not None:
+            schema = project(projection, pa.RecordBatch.from_pylist([], schema=schema)).schema
         self.schema = schema
         self._job = job
-        self._shape = job.shape(schema)  # a wrong filter is refused here
+        self._shape = job.shape(self._read)  # a wrong filter is refused here
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as Arrow batches, partition by partition, in the order of their offsets."""
         for part in self._slices():
-            yield from batches(self._job, part, self.schema)
+            for batch in batches(self._job, part, self._read):
+                yield batch if self._projection is None else project(self._projection, batch)
 
     def reader(self) -> pa.RecordBatchReader:
         """The same as an Arrow reader, which holds one batch at a time."""
@@ -175,6 +199,22 @@ class HistoryTable:
                 segments = reader.manifest.segments
             for first, end in found:
                 yield from slices_of(part.channel, part.partition, first, end, segments)
+
+
+def _bound(where: Any, select: str, params: Any) -> tuple[Any, Projection]:
+    """Filter and projection with the values of both."""
+    projection = parse_projection(select)
+    condition = None if where is None else parsed(where, None)
+    if params is not None:
+        projection, condition = bind_both(projection, condition, params)
+    return None if condition is None else Built(condition.tree), projection
+
+
+def _read_by(projection: CheckedProjection) -> list[str]:
+    """The columns that a projection reads."""
+    read = [column for node in projection.nodes for column in used_columns(node)]
+    names = [f"{HEADER_COLUMN}.{c.steps[0].key}" if c.header else str(c.steps[0].key) for c in read]
+    return list(dict.fromkeys(names)) or [f"{HEADER_COLUMN}.offset"]
 
 
 def _ranges(plan: Plan) -> list[Slice]:

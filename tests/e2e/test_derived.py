@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack, contextmanager
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from typer.testing import CliRunner
 
 import heliograph as hg
+from heliograph.cli import app
 from tests.e2e.derived_process import NOTE, SELECT, WHERE, Row
 from tests.e2e.link_programs import Program
 from tests.e2e.link_support import LIMIT, TRANSPORT, open_station, own_meeting_folder, wait_until
@@ -120,3 +123,39 @@ def test_an_original_that_is_opened_later_is_derived_from_then_on() -> None:
             event = consumer.pull(LIMIT)
             assert event is not None
             assert event.id == 0
+
+
+def test_helio_sub_selects_columns_at_the_source() -> None:
+    with running(("supply",)) as (source,):
+        source.says("open")
+        arguments = [
+            "sub",
+            "rows",
+            "--domain",
+            "e2e",
+            "--select",
+            SELECT,
+            "--where",
+            WHERE,
+            "--count",
+            "3",
+            "--json",
+        ]
+        found: list[Any] = []
+
+        def run() -> None:
+            found.append(CliRunner().invoke(app, arguments))
+
+        thread = Thread(target=run)
+        thread.start()
+        tell(source, "match 1", "matched")
+        tell(source, "100", "pushed")
+        thread.join(LIMIT)
+        assert found[0].exit_code == 0, found[0].output
+        assert json.loads(found[0].stdout) == [{"id": n, "double": 2.0 * n} for n in (0, 10, 20)]
+        assert wait_until(lambda: stats(source)["derived"] == [])
+    refused = CliRunner().invoke(
+        app, ["sub", "ro.*", "--domain", "e2e", "--select", SELECT, "--timeout", "0"]
+    )
+    assert refused.exit_code != 0
+    assert "name it instead of a pattern" in str(refused.exception)

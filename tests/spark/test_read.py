@@ -462,3 +462,18 @@ def test_rows_that_cannot_be_read_fail_the_job_whatever_the_session_says(
         finally:
             spark.conf.unset("spark.sql.files.ignoreMissingFiles")
             spark.conf.unset("spark.sql.files.ignoreCorruptFiles")
+
+
+def test_selected_columns_are_those_of_a_derived_channel(spark: SparkSession, tmp_path: Path) -> None:
+    with hg.Station(tmp_path) as station:
+        tracks = station.channel("air.tracks", Track, qos=PERSISTENT)
+        tracks.push_many([Track(n, float(n - 5)) for n in range(20)])
+        columns = "id, speed * :k AS fast, 10 / speed AS ratio, header.offset AS place"
+        wanted: Any = {"where": "id >= :least", "params": {"k": 2, "least": 3}}
+        frame = heliograph.spark.read(spark, tmp_path, "air.tracks", select=columns, **wanted)
+        with tracks.derive(columns, **wanted).consumer(start="earliest", until="now") as consumer:
+            derived = [event.to_dict() for event in consumer]
+        assert [row.asDict() for row in frame.orderBy("place").collect()] == derived
+        assert sum(row["ratio"] is None for row in derived) == 1
+        with pytest.raises(NotPossible, match="leave out columns='envelope'"):
+            heliograph.spark.read(spark, tmp_path, "air.tracks", select="id", columns="envelope")

@@ -767,6 +767,8 @@ class Channel(Generic[T]):
         start: Any = None,
         until: Any = None,
         columns: Sequence[str] | None = None,
+        *,
+        select: str | None = None,
     ) -> HistoryTable:
         """What is durable of its history now, for Arrow, pandas, Polars and DuckDB; options as `hg.history`.
 
@@ -778,7 +780,7 @@ class Channel(Generic[T]):
         if self.store is None or not self.store.kept_here or folder is None:
             keeps = "it keeps no history" if self.store is None else "another station keeps its history"
             raise NotPossible(self.name, f"table() reads this station's folder, and {keeps}")
-        options = {"params": params, "start": start, "until": until, "columns": columns}
+        options = {"params": params, "start": start, "until": until, "columns": columns, "select": select}
         return history(folder, self.name, where=where, **options)
 
     def reconfigure(self, **wanted: Unpack[Arrangement]) -> None:

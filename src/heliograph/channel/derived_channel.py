@@ -161,26 +161,7 @@ class DerivedChannel(Generic[T]):
 
     def stats(self) -> DerivedStats:
         """Its ledger, and what deriving at this station has saved."""
-        stats = self._channel.stats()
-        counts = self._derives.transform.counts()
-        saved = self._saved(counts, 1.0)
-        return DerivedStats(
-            stats,
-            counts,
-            saved,
-            {
-                name: self._saved(counts, one.total / max(1, stats.pushed))
-                for name, one in stats.consumers.items()
-            },
-        )
-
-    def _saved(self, counts: DerivedCounts, share: float) -> Saved:
-        """For a receiver that got that share of what was derived."""
-        passed = self._derives.passed()
-        each = counts.bytes_before / max(1, counts.derived)
-        left_out = max(0, passed - counts.derived)
-        spared = counts.bytes_saved * min(1.0, share) + left_out * each
-        return Saved(left_out, round(spared))
+        return stats_of(self._channel, self._derives)
 
     def close(self, timeout: float = 5.0) -> dict[str, int]:
         """As `Channel.close`, for all in this process who have derived the same."""
@@ -191,3 +172,17 @@ class DerivedChannel(Generic[T]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def stats_of(channel: Channel[Any], derives: Derives) -> DerivedStats:
+    """A derived channel, and what it has saved at this station."""
+    stats, counts, passed = channel.stats(), derives.transform.counts(), derives.passed()
+    left_out = max(0, passed - counts.derived)
+    each = counts.bytes_before / max(1, counts.derived)
+
+    def saved(share: float) -> Saved:
+        """For a receiver that got that share of what was derived."""
+        return Saved(left_out, round(counts.bytes_saved * min(1.0, share) + left_out * each))
+
+    shares = {name: one.total / max(1, counts.derived) for name, one in stats.consumers.items()}
+    return DerivedStats(stats, counts, saved(1.0), {name: saved(share) for name, share in shares.items()})

@@ -16,7 +16,7 @@ import queue
 import sys
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -123,6 +123,13 @@ def sub(
     where: Annotated[
         str | None, typer.Option(help="Only events for which this is true.", show_default=False)
     ] = None,
+    select: Annotated[
+        str | None,
+        typer.Option(
+            help="Only these columns, made where events are pushed: 'id, speed * 1.852 AS kmh'.",
+            show_default=False,
+        ),
+    ] = None,
     number: Annotated[
         int | None, typer.Option("--count", min=1, help="End after so many events.", show_default=False)
     ] = None,
@@ -153,7 +160,9 @@ def sub(
     with Station(domain=domain, name="helio sub") as here:
         try:
             received = _of_pattern if "*" in channel else _of_channel
-            for event, header in received(here, channel, where, place, timeout):
+            if select is not None and "*" in channel:
+                raise CommandFailed("--select is of the columns of one channel: name it instead of a pattern")
+            for event, header in received(here, channel, WantedEvents(where, select), place, timeout):
                 document = (
                     _cloudevent(event, header) if cloudevents else _document(event, header, headers=headers)
                 )
@@ -285,7 +294,7 @@ def _cloudevent(event: Event, header: Header) -> Any:
 
 
 def _of_pattern(
-    here: Station, pattern: str, where: str | None, start: Any, timeout: float | None
+    here: Station, pattern: str, wanted: WantedEvents, start: Any, timeout: float | None
 ) -> Iterator[tuple[Event, Header]]:
     """What all channels carry whose name fits, those too that come later, until none has come in time."""
     meet_all(here)
@@ -298,7 +307,7 @@ def _of_pattern(
                 waiting.put((event, header), timeout=LOOK_EVERY)
                 return
 
-    subscription = here.subscribe(pattern, receive, where=where, start=start)
+    subscription = here.subscribe(pattern, receive, where=wanted.where, start=start)
     try:
         if not here.channels():
             assert here.mesh is not None
@@ -312,15 +321,22 @@ def _of_pattern(
         subscription.close()
 
 
+class WantedEvents(NamedTuple):
+    """What of a channel's events."""
+
+    where: str | None = None
+    select: str | None = None
+
+
 def _of_channel(
-    here: Station, name: str, where: str | None, start: Any, timeout: float | None
+    here: Station, name: str, wanted: WantedEvents, start: Any, timeout: float | None
 ) -> Iterator[tuple[Event, Header]]:
-    for delivery in _deliveries(here, name, where, start, timeout):
+    for delivery in _deliveries(here, name, wanted, start, timeout):
         yield delivery.event, delivery.header
 
 
 def _deliveries(
-    here: Station, name: str, where: str | None, start: Any, timeout: float | None
+    here: Station, name: str, wanted: WantedEvents, start: Any, timeout: float | None
 ) -> Iterator[Delivery[Event]]:
     """What a channel carries until none has come in time, of types that it carries later too."""
     from heliograph.links.history.directory import classes_of, least_qos  # noqa: PLC0415 - as above
@@ -333,7 +349,11 @@ def _deliveries(
         if not mesh.wait_for(lambda known: bool(known.formats(name)), timeout):
             return
     channel = here.channel(name, *classes_of(mesh, name), qos=least_qos(mesh, name))
-    with channel.consumer(where=where, start=start) as consumer:
+    if wanted.select is None:
+        opened = channel.consumer(where=wanted.where, start=start)
+    else:
+        opened = channel.derive(wanted.select, where=wanted.where).consumer(start=start)
+    with opened as consumer:
         idle = 0.0
         while timeout is None or idle < timeout:
             wait = LOOK_EVERY if timeout is None else min(LOOK_EVERY, timeout - idle)

@@ -53,6 +53,9 @@ FAMILIES: Final = tuple(
         ("channel_receivers", "gauge", "Receivers, with the gateways to other stations."),
         ("channel_delayed_events", "gauge", "Events that wait for their instant."),
         ("channel_unmatched_stations", "gauge", "Stations to or from which events do not go."),
+        ("channel_derived_events_total", "counter", "Events of a derived channel that were derived here."),
+        ("channel_left_out_events_total", "counter", "Events that the filter of a derived channel left out."),
+        ("channel_saved_bytes_total", "counter", "What deriving has spared each receiver, estimated."),
         ("receiver_delivered_events_total", "counter", "Events that were delivered."),
         ("receiver_failed_events_total", "counter", "Events for which a callback raised."),
         ("receiver_expired_events_total", "counter", "Events whose lifespan ended while they waited."),
@@ -144,6 +147,10 @@ def _of_channel(one: ChannelSnapshot) -> Iterator[Sample]:
     yield "channel_receivers", labels, len(one.receivers) + one.receivers_left_out
     yield "channel_delayed_events", labels, one.delayed
     yield "channel_unmatched_stations", labels, len(one.unmatched)
+    if one.derived is not None:
+        yield "channel_derived_events_total", labels, one.derived.derived
+        yield "channel_left_out_events_total", labels, one.derived.saved_events
+        yield "channel_saved_bytes_total", labels, one.derived.saved_bytes
     receivers = sorted(one.receivers, key=lambda receiver: -receiver.delivered)
     for receiver in receivers[:MAX_RECEIVERS]:
         yield from _of_receivers(labels, receiver.name, [receiver])

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from heliograph._version import __version__
+from heliograph.channel.derived_channel import stats_of
 from heliograph.channel.receive.consumer import Consumer, GroupReceiver
 from heliograph.channel.receive.subscription import (
     AsyncSubscription,
@@ -22,6 +23,7 @@ from heliograph.channel.receive.subscription import (
     QueuedReceiver,
     Receiver,
 )
+from heliograph.derived.tap import Tap
 from heliograph.errors import HeliographError, QueryFailed
 from heliograph.journal.consumers.lag import OUTSIDE
 from heliograph.journal.consumers.outside_readers import noted
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from heliograph.channel.channel import Channel
+    from heliograph.channel.derived_channel import DerivedStats, Derives
     from heliograph.channel.ledger import QueueCounts
     from heliograph.links.mesh.mesh import Mesh
     from heliograph.runtime.ports import Disk, Ports
@@ -61,7 +64,7 @@ class ReceiverSnapshot(msgspec.Struct, frozen=True):
 
     name: str
     kind: str
-    """inline, callback, async, durable, consumer, group or gateway."""
+    """inline, callback, async, durable, consumer, group, gateway, or tap of a derived channel."""
     group: str | None
     where: str | None
     types: tuple[str, ...]
@@ -76,6 +79,23 @@ class ReceiverSnapshot(msgspec.Struct, frozen=True):
     """Events that its queue holds; None where there is no such bound."""
     suspended: bool = False
     """Whether its callback has taken nothing for so long that events for it are dropped."""
+    saved_bytes: int = 0
+    """Of a derived channel: what it was spared."""
+
+
+class DerivedSnapshot(msgspec.Struct, frozen=True):
+    """What a derived channel is derived from, and what that has saved in this station."""
+
+    original: str
+    select: str
+    where: str | None
+    derived: int
+    """Events that were derived here, once for all receivers."""
+    saved_events: int
+    """Events that the filter left out."""
+    saved_bytes: int
+    """Of those, and of columns that were left out, as `heliograph.codec.sizes` estimates it: for each
+    receiver that gets all of it."""
 
 
 class SupplierSnapshot(msgspec.Struct, frozen=True):
@@ -145,6 +165,10 @@ class ChannelSnapshot(msgspec.Struct, frozen=True):
     """Within how many seconds its events are to be delivered, where the channel says so."""
     holds_dead_letters: bool = False
     """Whether events go into it that could not be delivered in another channel."""
+    derived: DerivedSnapshot | None = None
+    """Of a derived channel."""
+    parameters: dict[str, bool | int | float | str] = {}
+    """Those that are declared here, with the values that hold."""
 
     @property
     def delivered(self) -> int:
@@ -317,8 +341,13 @@ def _channel(channel: Channel[Any], most: int, disk: Disk | None) -> ChannelSnap
     if isinstance(store, JournalStore):
         durable = (*_durable(store), *_outside(store, channel.name, disk))[:MAX_RECEIVERS]
     raised = channel.raised()
+    derived = None if channel.derives is None else (channel.derives, stats_of(channel, channel.derives))
+    saved = {} if derived is None else {name: one.bytes for name, one in derived[1].receivers.items()}
     listed = [
-        _receiver(receivers[name], counts, frozenset(one.name for one in durable), raised)
+        msgspec.structs.replace(
+            _receiver(receivers[name], counts, frozenset(one.name for one in durable), raised),
+            saved_bytes=saved.get(name, 0),
+        )
         for name, counts in list(stats.consumers.items())[:most]
         if name in receivers
     ]
@@ -348,7 +377,30 @@ def _channel(channel: Channel[Any], most: int, disk: Disk | None) -> ChannelSnap
         lifespan=channel.qos.lifespan,
         latency=channel.qos.latency,
         holds_dead_letters=channel.holds_dead_letters or channel.name.endswith(DEAD),
+        derived=_derived(derived),
+        parameters=_parameters(channel),
     )
+
+
+def _derived(stats: tuple[Derives, DerivedStats] | None) -> DerivedSnapshot | None:
+    if stats is None:
+        return None
+    derives, found = stats
+    derivation = derives.derivation
+    return DerivedSnapshot(
+        original=derivation.channel,
+        select=derivation.projection.text.text[:MAX_WHERE],
+        where=None if derivation.where is None else str(derivation.where)[:MAX_WHERE],
+        derived=found.counts.derived,
+        saved_events=found.saved.events,
+        saved_bytes=found.saved.bytes,
+    )
+
+
+def _parameters(channel: Channel[Any]) -> dict[str, bool | int | float | str]:
+    if not channel.declared_parameters:
+        return {}
+    return {name: state.value for name, state in channel.parameters.states().items()}
 
 
 def _receiver(
@@ -374,6 +426,8 @@ def _receiver(
 
 
 def _kind(receiver: Receiver, durable: frozenset[str]) -> str:
+    if isinstance(receiver, Tap):
+        return "tap"
     if isinstance(receiver, PeerGateway):
         return "gateway"
     if isinstance(receiver, InlineSubscription):

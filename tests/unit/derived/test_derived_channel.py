@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import heliograph as hg
-from heliograph.errors import ExpressionError, FormatError, NotPossible, QueueFull
+from heliograph.errors import ExpressionError, FormatError, InvalidOption, NotPossible, QueueFull
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -293,3 +293,56 @@ def test_patterns_of_names_do_not_meet_derived_channels(station: hg.Station) -> 
     channel.push(Track(1, 1.0))
     assert channel.settle(LIMIT)
     assert got == [Track(1, 1.0)]
+
+
+def test_snapshots_and_metrics_say_what_was_saved(station: hg.Station) -> None:
+    channel = station.channel("air.tracks", Track)
+    channel.parameters.declare(rate=hg.Parameter(10.0))
+    derived = channel.derive(KMH, where="id >= 90")
+    derived.consumer(name="all")
+    channel.push_many(tracks(100))
+    assert derived.settle(LIMIT)
+    snapshot = station.snapshot()
+    original, found = snapshot.channel("air.tracks"), snapshot.channel(derived.name)
+    assert original is not None
+    assert [one.kind for one in original.receivers] == ["tap"]
+    assert original.parameters == {"rate": 10.0}
+    assert found is not None
+    assert found.derived is not None
+    assert (found.derived.original, found.derived.select, found.derived.where) == (
+        "air.tracks",
+        KMH,
+        "id >= 90",
+    )
+    saved = derived.stats().saved
+    assert (found.derived.derived, found.derived.saved_events, found.derived.saved_bytes) == (
+        10,
+        90,
+        saved.bytes,
+    )
+    assert found.receivers[0].saved_bytes == saved.bytes
+    label = f'{{channel="{derived.name}"}}'
+    metrics = station.metrics()
+    assert f"heliograph_channel_derived_events_total{label} 10" in metrics
+    assert f"heliograph_channel_left_out_events_total{label} 90" in metrics
+    assert f"heliograph_channel_saved_bytes_total{label} {saved.bytes}" in metrics
+
+
+def test_a_table_of_the_history_has_the_columns_that_a_derived_channel_has(tmp_path: Path) -> None:
+    with hg.Station(tmp_path) as station:
+        channel = station.channel("air.tracks", Track, qos=hg.QoS(durability="persistent"))
+        channel.push_many(tracks(100))
+        wanted: Any = {"where": "id >= :least", "params": {"least": 95, "k": 2}}
+        columns = "id, speed * :k AS double, header.offset AS place, note"
+        table = channel.table(select=columns, **wanted)
+        assert table.schema.names == ["id", "double", "place", "note"]
+        rows = table.arrow().to_pylist()
+        with channel.derive(columns, **wanted).consumer(start="earliest", until="now") as consumer:
+            derived = [{**event.to_dict()} for event in consumer]
+        assert rows == derived
+        assert [row["place"] for row in rows] == list(range(95, 100))
+        assert table.count() == 5
+        with pytest.raises(InvalidOption, match="left out"):
+            channel.table(select="id", columns=["id"])
+        with pytest.raises(ExpressionError, match="no field 'nothing'"):
+            channel.table(select="nothing")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from functools import reduce
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from heliograph.runtime.option_names import names_options
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from heliograph.filters.build import Built
     from heliograph.filters.params import Params
+    from heliograph.filters.tree import Expr, Projection
     from heliograph.model.event import Event
     from heliograph.model.formats import Format
     from heliograph.spark.source.head_copies import HeadCopies
@@ -46,6 +47,7 @@ def read(
     until: Point | None = None,
     types: EventType | Iterable[EventType] | None = None,
     columns: Literal["typed", "envelope"] = "typed",
+    select: str | None = None,
     fail_on_data_loss: bool = True,
     scratch: str | os.PathLike[str] | None = None,
 ) -> DataFrame:
@@ -62,6 +64,7 @@ def read(
         until: the first that is left out; by default, and at most, what is durable now.
         types: event types, by name or class; all by default.
         columns: "typed" for a column per field, "envelope" for events as they were kept, undecoded.
+        select: columns as in `channel.derive`, such as "id, speed * 1.852 AS kmh": those of the frame, then.
         fail_on_data_loss: False leaves out what retention has removed or what is damaged.
         scratch: a folder that the driver and all workers see, for Parquet copies of what is not sealed yet,
             until this process ends. With a local master it is that of temporary files; without one such rows
@@ -71,7 +74,7 @@ def read(
     HistoryDamaged with the range when a part of what was asked for is not there.
     """
     from heliograph.spark.session.session import insist_on_session  # noqa: PLC0415 - as below
-    from heliograph.spark.source.filters import filter_sql, joined_format, parsed, stored_times  # noqa: PLC0415 - Arrow and the parser load with the first read
+    from heliograph.spark.source.filters import filter_sql, joined_format, stored_times  # noqa: PLC0415 - Arrow and the parser load with the first read
     from heliograph.spark.source.option_values import path_text  # noqa: PLC0415 - as above
     from heliograph.spark.source.option_values import place as parse_place  # noqa: PLC0415 - as above
     from heliograph.spark.source.plan import chosen_types, plan_read  # noqa: PLC0415 - as above
@@ -82,7 +85,11 @@ def read(
         from heliograph.errors import NotPossible  # noqa: PLC0415 - as above
 
         raise NotPossible(channel, f"columns={columns!r}: 'typed' and 'envelope' are possible")
-    tree = None if where is None else parsed(where, params)
+    if select is not None and columns != "typed":
+        from heliograph.errors import NotPossible  # noqa: PLC0415 - as above
+
+        raise NotPossible(channel, "select= is about columns of fields: leave out columns='envelope'")
+    tree, projection = _bound(where, select, params)
     plan = plan_read(
         folder, channel, start, until, fail_on_data_loss=fail_on_data_loss, copies=_copies(spark, scratch)
     )
@@ -94,7 +101,30 @@ def read(
     known = {} if joined is None else chosen
     times = () if tree is None else stored_times(tree, known)
     frame = _frame(spark, channel, plan, joined, only, times=times, fail_on_data_loss=fail_on_data_loss)
-    return frame if tree is None else frame.filter(filter_sql(tree, known))
+    chosen_rows = frame if tree is None else frame.filter(filter_sql(tree, known))
+    if projection is None:
+        return chosen_rows
+    from heliograph.filters.check import check_projection  # noqa: PLC0415 - as above
+    from heliograph.filters.spark_sql import to_select  # noqa: PLC0415 - as above
+
+    assert joined is not None
+    return chosen_rows.selectExpr(*to_select(check_projection(projection, joined)))
+
+
+def _bound(where: Any, select: str | None, params: Any) -> tuple[Expr | None, Projection | None]:
+    """Filter and projection with the values of both."""
+    from heliograph.filters.params import bind_both  # noqa: PLC0415 - as above
+    from heliograph.filters.parser import parse_projection  # noqa: PLC0415 - as above
+    from heliograph.spark.source.filters import parsed  # noqa: PLC0415 - as above
+
+    if select is None:
+        return None if where is None else parsed(where, params), None
+    projection = parse_projection(select)
+    tree = None if where is None else parsed(where, None)
+    if params is None:
+        return tree, projection
+    bound, condition = bind_both(projection, tree, params)
+    return condition, bound
 
 
 def _copies(spark: SparkSession, scratch: str | os.PathLike[str] | None) -> HeadCopies | None:
