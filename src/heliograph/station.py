@@ -344,6 +344,7 @@ class Station:
             self.channels,
             self.busy,
             self.stalls,
+            self._recorder.latencies,
         )
         if self.mesh is not None:
             seen.answer_others(self._seen)

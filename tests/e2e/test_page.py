@@ -40,7 +40,7 @@ class Airspace:
     def __init__(self, folder: Path) -> None:
         self.tower = hg.Station(folder, domain="page", name="tower", page=0)
         self.display = hg.Station(domain="page", name="display")
-        qos = hg.QoS(durability="persistent")
+        qos = hg.QoS(durability="persistent", delivery_records="all", dispatch="deadline", latency=0.5)
         self.tracks = self.tower.channel("air.tracks", Track, qos=qos)
         self.notes = self.tower.channel("notes", Note)
         self.tracks.subscribe(lambda _: None, where="speed > 300 AND region = 'north'", name="billing")
@@ -109,7 +109,7 @@ def test_channels_are_listed_with_rates_sorted_filtered_and_opened_by_keyboard(p
     page.wait("[...document.querySelectorAll('tbody tr')].some(r => Number(r.cells[2].textContent) > 0)")
     shot(page, "page-channels")
     names = "[...document.querySelectorAll('tbody tr')].map(r => r.cells[0].textContent).join()"
-    assert page.evaluate(names) == "air.tracks,notes,notes"
+    assert page.evaluate(names) == "_helio.deliveries,_helio.ledger,air.tracks,notes,notes"
     page.evaluate("[...document.querySelectorAll('th button')].find(b => b.textContent === 'events').click()")
     assert page.evaluate("document.querySelector('th[aria-sort=descending]').textContent") == "events"
     page.press("/")
@@ -139,6 +139,17 @@ def test_the_tail_shows_events_their_details_why_and_plots_fields(page: Page) ->
     shot(page, "page-channel")
     assert "billing in tower: stopped" in page.text("#why")
     assert "from the source's time to this page: median" in page.text("main")
+
+
+def test_a_channel_shows_how_long_its_deliveries_took_and_which_missed_their_deadline(page: Page) -> None:
+    page.evaluate("location.hash = '#/channel/air.tracks'")
+    page.wait("document.querySelectorAll('svg.bars rect').length")
+    facts = page.evaluate("document.querySelector('[aria-label=Latency] p').textContent")
+    assert "deliveries · half within" in facts
+    assert "missed their deadline" in facts
+    shot(page, "page-latency")
+    page.evaluate("location.hash = '#/channel/notes'")
+    page.wait("document.querySelector('[aria-label=Latency] p').textContent.includes('delivery_records')")
 
 
 def test_the_filter_box_says_where_an_expression_is_wrong(page: Page) -> None:

@@ -23,6 +23,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from zlib import crc32
 
+from heliograph.delivery.latency_histogram import LatencyHistogram
 from heliograph.errors import HeliographError
 from heliograph.model.event import Event
 from heliograph.qos.dispatch_order import as_ns, latency_of
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from heliograph.channel.channel import Channel
     from heliograph.channel.ledger import QueueCounts
     from heliograph.channel.observer import Outcome, Watch
+    from heliograph.delivery.latency_histogram import LatencyCounts
     from heliograph.model.event import Header
     from heliograph.runtime.ports import Ports
 
@@ -177,6 +179,7 @@ class Recorder:
         """When the ledger of a channel is written next, on the monotonic clock."""
         self._intervals: dict[str, int] = {}
         self._latencies: dict[str, int | None] = {}
+        self._histograms: dict[str, LatencyHistogram] = {}
         self._ways: tuple[Channel[Any], Channel[Any]] | None = None
         self._starting = ports.tasks.lock("start of delivery records")
         self._opening = False
@@ -193,9 +196,15 @@ class Recorder:
             return None
         self._intervals[channel] = round(qos.ledger_interval * 1e9)
         self._latencies[channel] = as_ns(qos.latency)
+        self._histograms[channel] = LatencyHistogram()
         self._due[channel] = self._ports.clock.monotonic_ns() + self._intervals[channel]
         rate = 1.0 if qos.delivery_records == "all" else qos.delivery_rate
         return _Observed(channel, rate, self._ports.clock.time_ns, self._put, self._ended.append)
+
+    def latencies(self, channel: str) -> LatencyCounts | None:
+        """How long events of a channel waited, since it was opened; None when it records no deliveries."""
+        found = self._histograms.get(channel)
+        return None if found is None else found.counts()
 
     def start(self) -> None:
         """Open the ways that records go, once a channel asks for them. Under no lock."""
@@ -261,7 +270,9 @@ class Recorder:
         if latency is None:
             latency = self._latencies[told.channel]
         limit = header.lifetime_ns if latency is None else latency
-        in_time = None if limit is None else told.outcome == "delivered" and waited <= limit
+        is_delivered = told.outcome == "delivered"
+        in_time = None if limit is None else is_delivered and waited <= limit
+        self._histograms[told.channel].add(waited, limit, is_delivered=is_delivered)
         return DeliveryRecord(
             self._station,
             told.channel,

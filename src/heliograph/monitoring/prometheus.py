@@ -9,11 +9,16 @@ receiver "(others)". Channels beyond `MAX_CHANNELS` have no series of their own,
 
 from __future__ import annotations
 
+import math
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple
+
+from heliograph.delivery.latency_histogram import BOUNDS_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from heliograph.delivery.latency_histogram import LatencyCounts
     from heliograph.monitoring.snapshot import ChannelSnapshot, ReceiverSnapshot, StationSnapshot
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -56,6 +61,12 @@ FAMILIES: Final = tuple(
         ("channel_derived_events_total", "counter", "Events of a derived channel that were derived here."),
         ("channel_left_out_events_total", "counter", "Events that the filter of a derived channel left out."),
         ("channel_saved_bytes_total", "counter", "What deriving has spared each receiver, estimated."),
+        (
+            "channel_delivery_latency_seconds",
+            "histogram",
+            "From appended or pushed to delivered.",
+        ),
+        ("channel_missed_deadlines_total", "counter", "Deliveries with a deadline, late or never made."),
         ("receiver_delivered_events_total", "counter", "Events that were delivered."),
         ("receiver_failed_events_total", "counter", "Events for which a callback raised."),
         ("receiver_expired_events_total", "counter", "Events whose lifespan ended while they waited."),
@@ -80,6 +91,13 @@ FAMILIES: Final = tuple(
     )
 )
 
+PARTS_OF: Final = {
+    f"{family.name}_{part}": family.name
+    for family in FAMILIES
+    if family.kind == "histogram"
+    for part in ("bucket", "sum", "count")
+}
+"""The samples that a histogram is made of, and its name."""
 Sample = tuple[str, dict[str, str], float]
 
 
@@ -98,7 +116,7 @@ def _text(several: list[tuple[dict[str, str], StationSnapshot]]) -> str:
     for of_station, snapshot in several:
         for name, labels, value in _samples(snapshot):
             full = f"heliograph_{name}"
-            samples[full].append(_line(full, {**of_station, **labels}, value))
+            samples[PARTS_OF.get(full, full)].append(_line(full, {**of_station, **labels}, value))
     lines: list[str] = []
     for family in FAMILIES:
         if samples[family.name]:
@@ -151,6 +169,8 @@ def _of_channel(one: ChannelSnapshot) -> Iterator[Sample]:
         yield "channel_derived_events_total", labels, one.derived.derived
         yield "channel_left_out_events_total", labels, one.derived.saved_events
         yield "channel_saved_bytes_total", labels, one.derived.saved_bytes
+    if one.latencies is not None:
+        yield from _of_latencies(labels, one.latencies)
     receivers = sorted(one.receivers, key=lambda receiver: -receiver.delivered)
     for receiver in receivers[:MAX_RECEIVERS]:
         yield from _of_receivers(labels, receiver.name, [receiver])
@@ -164,6 +184,16 @@ def _of_channel(one: ChannelSnapshot) -> Iterator[Sample]:
         yield "journal_damaged_events", labels, one.journal.damaged
     for consumer in sorted(one.durable, key=lambda consumer: -consumer.lag)[:MAX_RECEIVERS]:
         yield "consumer_lag_events", {**labels, "consumer": consumer.name}, consumer.lag
+
+
+def _of_latencies(labels: dict[str, str], counts: LatencyCounts) -> Iterator[Sample]:
+    name = "channel_delivery_latency_seconds"
+    within = list(accumulate(counts.buckets))
+    for bound, n in zip((*BOUNDS_S, math.inf), within, strict=True):
+        yield f"{name}_bucket", {**labels, "le": "+Inf" if bound == math.inf else f"{bound:g}"}, n
+    yield f"{name}_sum", labels, counts.sum_s
+    yield f"{name}_count", labels, within[-1]
+    yield "channel_missed_deadlines_total", labels, counts.late
 
 
 def _of_receivers(

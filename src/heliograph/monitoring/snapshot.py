@@ -23,6 +23,7 @@ from heliograph.channel.receive.subscription import (
     QueuedReceiver,
     Receiver,
 )
+from heliograph.delivery.latency_histogram import LatencyCounts  # noqa: TC001 - msgspec reads it
 from heliograph.derived.tap import Tap
 from heliograph.errors import HeliographError, QueryFailed
 from heliograph.journal.consumers.lag import OUTSIDE
@@ -163,6 +164,8 @@ class ChannelSnapshot(msgspec.Struct, frozen=True):
     lifespan: float | None = None
     latency: float | None = None
     """Within how many seconds its events are to be delivered, where the channel says so."""
+    latencies: LatencyCounts | None = None
+    """How long events waited to be delivered, where the channel records deliveries."""
     holds_dead_letters: bool = False
     """Whether events go into it that could not be delivered in another channel."""
     derived: DerivedSnapshot | None = None
@@ -261,6 +264,7 @@ class StationParts(msgspec.Struct, frozen=True):
     channels: Callable[[], Iterable[Channel[Any]]]
     busy: Callable[[], float]
     stalls: Callable[[], dict[str, int]]
+    latencies: Callable[[str], LatencyCounts | None]
 
 
 def take(station: StationParts, only: str | None = None) -> StationSnapshot:
@@ -270,7 +274,7 @@ def take(station: StationParts, only: str | None = None) -> StationSnapshot:
     found: list[ChannelSnapshot] = []
     room = MAX_ROWS
     for one in channels[:MAX_CHANNELS]:
-        told = _channel(one, min(room, MAX_RECEIVERS), ports.disk)
+        told = _channel(one, min(room, MAX_RECEIVERS), station)
         if told is not None:
             found.append(told)
             room -= len(told.receivers)
@@ -330,7 +334,7 @@ def ask_all(
     return found, silent
 
 
-def _channel(channel: Channel[Any], most: int, disk: Disk | None) -> ChannelSnapshot | None:
+def _channel(channel: Channel[Any], most: int, station: StationParts) -> ChannelSnapshot | None:
     """None for one that is just being closed."""
     if channel.closed:
         return None
@@ -339,7 +343,7 @@ def _channel(channel: Channel[Any], most: int, disk: Disk | None) -> ChannelSnap
     store = channel.store
     durable: tuple[DurableSnapshot, ...] = ()
     if isinstance(store, JournalStore):
-        durable = (*_durable(store), *_outside(store, channel.name, disk))[:MAX_RECEIVERS]
+        durable = (*_durable(store), *_outside(store, channel.name, station.ports.disk))[:MAX_RECEIVERS]
     raised = channel.raised()
     derived = None if channel.derives is None else (channel.derives, stats_of(channel, channel.derives))
     saved = {} if derived is None else {name: one.bytes for name, one in derived[1].receivers.items()}
@@ -376,6 +380,7 @@ def _channel(channel: Channel[Any], most: int, disk: Disk | None) -> ChannelSnap
         durable=durable,
         lifespan=channel.qos.lifespan,
         latency=channel.qos.latency,
+        latencies=station.latencies(channel.name),
         holds_dead_letters=channel.holds_dead_letters or channel.name.endswith(DEAD),
         derived=_derived(derived),
         parameters=_parameters(channel),

@@ -338,6 +338,52 @@ function graph(channels) {
 
 const KEPT = 300;
 
+// As heliograph.delivery.latency_histogram: 1, 2, 5 in each power of ten from a microsecond on.
+const BOUNDS = [-6, -5, -4, -3, -2, -1, 0, 1].flatMap((power) => [1, 2, 5].map((digit) => digit * 10 ** power)).concat(100);
+
+function added(all) {  // the histograms of several stations
+  const several = all.filter(Boolean);
+  if (!several.length) return null;
+  const laxities = several.map((one) => one.least_laxity_s).filter((one) => one !== null);
+  return {
+    buckets: several[0].buckets.map((_, n) => several.reduce((sum, one) => sum + one.buckets[n], 0)),
+    longest: Math.max(...several.map((one) => one.longest_s)),
+    inTime: several.reduce((sum, one) => sum + one.in_time, 0), late: several.reduce((sum, one) => sum + one.late, 0),
+    laxity: laxities.length ? Math.min(...laxities) : null,
+  };
+}
+
+function latencyPanel() {
+  const facts = make("p", { class: "quiet", text: "shown where the channel records deliveries: hg.QoS(delivery_records=\"all\") or \"sampled\"" });
+  const holder = make("div", { class: "chart" });
+  const element = make("section", { class: "panel", "aria-label": "Latency" }, make("h3", { text: "From appended or pushed to delivered" }), facts, holder);
+  return { element, draw: (counts) => {
+    const events = counts ? total(counts.buckets) : 0;
+    if (!events) return;
+    const within = (share) => {
+      let reached = 0;
+      const at = counts.buckets.findIndex((n) => (reached += n) >= share * events);
+      return seconds(Math.min(BOUNDS[at] ?? counts.longest, counts.longest));
+    };
+    const deadlines = counts.inTime + counts.late;
+    put(facts, [`${count(events)} deliveries`, `half within ${within(0.5)}`, `95 % within ${within(0.95)}`, `99 % within ${within(0.99)}`, `longest ${seconds(counts.longest)}`,
+      deadlines && `${count(counts.late)} of ${count(deadlines)} missed their deadline`,
+      counts.laxity !== null && (counts.laxity < 0 ? `latest by ${seconds(-counts.laxity)}` : `closest to its deadline: ${seconds(counts.laxity)} left`)].filter(Boolean).join(" · "));
+    const first = counts.buckets.findIndex((n) => n), last = counts.buckets.findLastIndex((n) => n);
+    const shown = counts.buckets.slice(first, last + 1), most = Math.max(...shown), wide = 44, high = 110;
+    const picture = svg("svg", { viewBox: `0 0 ${Math.max(7, shown.length) * wide} ${high + 40}`, class: "bars", role: "img",
+      "aria-label": `Deliveries by latency: half within ${within(0.5)}, 99 % within ${within(0.99)}` });
+    shown.forEach((n, at) => {
+      const tall = n ? Math.max(2, (n / most) * high) : 0, bound = BOUNDS[first + at];
+      const bar = svg("rect", { x: at * wide + 4, y: high + 14 - tall, width: wide - 8, height: tall, rx: 2 });
+      bar.append(svg("title", { text: `${count(n)} within ${bound ? seconds(bound) : seconds(counts.longest)}` }));
+      picture.append(bar, svg("text", { x: at * wide + wide / 2, y: high + 30, "text-anchor": "middle", text: bound ? `≤${seconds(bound).replace(/\.0+ /, " ")}` : "more" }),
+        svg("text", { x: at * wide + wide / 2, y: high + 9 - tall, "text-anchor": "middle", text: n ? count(n) : "" }));
+    });
+    holder.replaceChildren(picture);
+  } };
+}
+
 function channelView(name) {
   const facts = make("p", { class: "quiet" });
   const rateHolder = make("div", { class: "chart" }), depthHolder = make("div", { class: "chart" });
@@ -360,13 +406,15 @@ function channelView(name) {
     { head: "supplier", text: (s) => s.name }, { head: "station", text: (s) => s.station },
     { head: "events", n: true, text: (s) => count(s.pushed), sort: (s) => s.pushed },
   ], { label: "Suppliers" });
+  const latency = latencyPanel();
   const troubles = make("div", { class: "bad" });
   const tail = tailPanel(name, () => receivers.shown.filter((r) => r.kind !== "gateway").map((r) => r.name));
   main.replaceChildren(
     make("div", { class: "row" }, make("h2", { text: name }), make("a", { href: "#/", text: "all channels" })), facts, troubles,
     make("div", { class: "grid" },
       make("section", { class: "panel", "aria-label": "Rates" }, make("h3", { text: "Events per second" }), rateHolder),
-      make("section", { class: "panel", "aria-label": "Queue depth" }, make("h3", { text: "Waiting events" }), depthHolder)),
+      make("section", { class: "panel", "aria-label": "Queue depth" }, make("h3", { text: "Waiting events" }), depthHolder),
+      latency.element),
     make("p", {}), tail.element,
     make("section", { class: "panel" }, make("h3", { text: "Receivers" }), make("div", { class: "scroll" }, receivers)),
     make("section", { class: "panel" }, make("h3", { text: "Suppliers" }), make("div", { class: "scroll" }, suppliers)));
@@ -384,6 +432,7 @@ function channelView(name) {
       first.lifespan && `expires after ${seconds(first.lifespan)}`, first.delayed && `${first.delayed} delayed`, found.stations.length > 1 && `charts: ${of(best)}`].filter(Boolean).join(" · "));
     rates.set([best.series.time, best.series.pushed, best.series.delivered, best.series.dropped]);
     depth.set([best.series.time, best.series.pending]);
+    latency.draw(added(found.stations.map((s) => s.latencies)));
     receivers.update(found.stations.flatMap((s) => s.receivers.map((r) => ({ ...r, station: of(s) }))));
     suppliers.update(found.stations.flatMap((s) => s.suppliers.map((r) => ({ ...r, station: of(s) }))));
     const bad = found.stations.flatMap((s) => Object.entries(s.unmatched).flatMap(([other, why]) => why.map((text) => `${of(s)} and ${stationName(other)}: ${text}`)));
