@@ -38,6 +38,7 @@ MODULES = (
     "bench.peers.deadlines",
     "bench.peers.configurations",
     "bench.peers.interest",
+    "bench.peers.derived",
     "bench.peers.neighbours",
     "bench.peers.dds",
 )
