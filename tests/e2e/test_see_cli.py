@@ -13,6 +13,8 @@ import pytest
 
 import heliograph as hg
 from heliograph.cli import doctor, run
+from heliograph.journal.consumers.outside_readers import note
+from heliograph.journal.store import JournalStore
 from heliograph.links.keys import make_authority, make_identity
 from heliograph.monitoring import doctor as findings
 from tests.e2e.link_support import LIMIT, own_meeting_folder, wait_until
@@ -108,6 +110,25 @@ def test_trace_has_source_history_and_receivers_with_times(
     assert steps["receiver"]["where"] == "display in tower"
     assert run(["trace", "air.tracks", "0"]) == 0
     assert "speed > 300 is false" in capsys.readouterr().out
+
+
+def test_trace_has_links_to_receivers_elsewhere_and_queries_of_spark(
+    tracks: hg.Channel[Track], tower: hg.Station, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert isinstance(tracks.store, JournalStore)
+    assert tower.ports.disk is not None
+    note(tower.ports.disk, "air.tracks", "totals", {tracks.store.partition: 1}, 5)
+    with hg.Station(domain="see", name="screen") as screen:
+        screen.channel("air.tracks", Track).subscribe(lambda _: None)
+        assert tracks.wait_matched(consumers=2, timeout=LIMIT)
+        told = said(capsys, "trace", "air.tracks", "0")
+        rows = [(row["step"], row["where"], row["what"]) for row in told["steps"]]
+        links = [what for step, where, what in rows if (step, where) == ("link", "tower to screen")]
+        assert len(links) == 1
+        assert links[0] in ("by ring", "by socket")
+        assert ("Spark", "totals", "processed: it is at offset 1") in rows
+    told = said(capsys, "trace", "air.tracks", "1")
+    assert "not yet processed: it is at offset 1" in str(told)
 
 
 def test_the_doctor_finds_failing_callbacks_and_dead_letters(

@@ -2,7 +2,7 @@
 
 helio why air.tracks 41 billing                    the event at offset 41 of the history
 helio why air.tracks '{"id": 7, ...}' display      an event that was never pushed
-helio trace air.tracks 41                          from its source to every receiver, with times
+helio trace air.tracks 41                          from its source over links to every receiver, with times
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from heliograph.cli.pubsub import ChannelName  # noqa: TC001 - typer looks at th
 from heliograph.cli.station import Domain  # noqa: TC001 - likewise
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from heliograph.channel.explain import Why
     from heliograph.model.event import Header
+    from heliograph.monitoring.snapshot import StationSnapshot
 
 GOT_IT: Final = ("delivered", "acknowledged", "would be delivered")
 NOT_DELIVERED = 1
@@ -61,13 +64,25 @@ def why(
 def trace(
     channel: ChannelName, event: EventName, *, domain: Domain = "default", as_json: JsonFlag = False
 ) -> None:
-    """Follow one event from its source to every receiver of the domain, with times where they are known.
+    """Follow one event from its source over links to every receiver of the domain, and to Spark.
+
+    Every step has its time where that is known.
 
     Times of deliveries are known where the channel records them: hg.QoS(delivery_records='all').
     """
+    from heliograph.monitoring.snapshot import ask_all  # noqa: PLC0415 - commands import what they need when they run
+
     with opened_channel(channel, domain, "helio trace") as (here, opened):
         found, answers = here.asker.all_of(opened, event)
-    rows = [*_origin(found.header), *map(_step, answers)] if found.is_pushed else list(map(_step, answers))
+        stations, _ = ask_all(here.mesh, channel)
+    rows = list(map(_step, answers))
+    if found.is_pushed:
+        rows = [
+            *_origin(found.header),
+            *_links(found.header, answers, stations),
+            *rows,
+            *_outside(found.header, stations),
+        ]
     if as_json:
         header = {"id": str(found.header.id), "channel": channel, "is_pushed": found.is_pushed}
         print_json({**header, "steps": rows, "answers": [_document(one) for one in answers]})
@@ -88,6 +103,37 @@ def _origin(header: Header) -> list[dict[str, Any]]:
         where = f"{header.partition}:{header.offset}"
         rows.append(_row("history", where, header.append_ts, "appended, durable"))
     return rows
+
+
+def _links(header: Header, answers: list[Why], stations: list[StationSnapshot]) -> Iterator[dict[str, Any]]:
+    """The links that it took from where it was kept or pushed to the stations of its receivers."""
+    source = next((one for one in stations if _keeps(one, header) or one.station in header.supplier), None)
+    if source is None:
+        return
+    for link in source.links:
+        if (link.name or link.peer) in {answer.station for answer in answers}:
+            where = f"{source.name or source.station} to {link.name or link.peer}"
+            told = f"by {link.carrier}" if link.connected else "there is no connection now"
+            yield _row("link", where, None, told)
+
+
+def _outside(header: Header, stations: list[StationSnapshot]) -> Iterator[dict[str, Any]]:
+    """Queries of Spark, and other readers of the files that say how far they are."""
+    from heliograph.journal.consumers.lag import OUTSIDE  # noqa: PLC0415 - as above
+
+    for station in stations:
+        for channel in station.channels if _keeps(station, header) else ():
+            for reader in channel.durable:
+                if reader.owner == OUTSIDE and header.offset is not None:
+                    is_done = header.offset < reader.acknowledged
+                    said = "processed" if is_done else "not yet processed"
+                    yield _row("Spark", reader.name, None, f"{said}: it is at offset {reader.acknowledged}")
+
+
+def _keeps(station: StationSnapshot, header: Header) -> bool:
+    """Whether a station keeps the partition that an event is in."""
+    kept = (one.journal for one in station.channels)
+    return any(one is not None and one.partition == header.partition for one in kept)
 
 
 def _step(answer: Why) -> dict[str, Any]:
