@@ -967,7 +967,9 @@ class Station:
             return None
         from heliograph.links.services.parameters import LinkedParameters  # noqa: PLC0415 - as links are
 
-        return LinkedParameters(self.mesh, self._channels.get, self.channels, self.ports.tasks)
+        # Without the station's lock, which whoever opens a channel holds while it waits for another station.
+        opened = self._channels
+        return LinkedParameters(self.mesh, opened.get, lambda: tuple(opened.values()), self.ports.tasks)
 
     def _linked_operations(self) -> LinkedOperations | None:
         if self.mesh is None:

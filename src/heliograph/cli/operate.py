@@ -82,8 +82,6 @@ def monitor(
     as_json: JsonFlag = False,
 ) -> None:
     """Show which consumers have acknowledged which events that are under way, where push waits for them."""
-    import time  # noqa: PLC0415 - as above
-
     from heliograph.links.services.monitors import linked_rows  # noqa: PLC0415 - as above
     from heliograph.station import Station  # noqa: PLC0415 - as above
 
@@ -96,7 +94,7 @@ def monitor(
                 _print_rows(channel, [_plain(row) for row in linked_rows(mesh, channel)], as_json=as_json)
                 if every is None:
                     return
-                time.sleep(every)
+                here.ports.tasks.sleep(every)
         except KeyboardInterrupt:
             return
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import select
 import sys
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -21,6 +20,7 @@ from heliograph.cli.station import Domain, meet_all
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from heliograph.runtime.ports import Ports, Tasks
     from heliograph.station import Station
 
 COLUMNS: Final = (
@@ -70,7 +70,7 @@ def top(
                 print_table(COLUMNS, [_cells(row) for row in rows])
             return
         try:
-            _watch(looks, view, interval)
+            _watch(here.ports, looks, view, interval)
         except KeyboardInterrupt:
             return
 
@@ -184,20 +184,22 @@ def _cells(row: dict[str, Any]) -> list[object]:
     return [row["channel"], row["station"], *numbers, *more]
 
 
-def _watch(looks: Looks, view: View, interval: float) -> None:
+def _watch(ports: Ports, looks: Looks, view: View, interval: float) -> None:
     from rich.console import Console  # noqa: PLC0415 - only terminals need it
     from rich.live import Live  # noqa: PLC0415 - as above
 
+    from heliograph.runtime.ports import seconds_until  # noqa: PLC0415 - as above
+
     console = Console()
-    with _keys() as key, Live(console=console, screen=True, auto_refresh=False) as live:
-        due = 0.0
+    with _keys(ports.tasks) as key, Live(console=console, screen=True, auto_refresh=False) as live:
+        due = 0
         while True:
-            if time.monotonic() >= due:
+            if ports.clock.monotonic_ns() >= due:
                 looks.look()
-                due = time.monotonic() + interval
+                due = ports.clock.monotonic_ns() + round(interval * 1e9)
             room = max(3, console.size.height - 5)
             live.update(_drawn(view.chosen(looks.rows())[:room], view, looks.silent), refresh=True)
-            pressed = key(max(0.0, due - time.monotonic()))
+            pressed = key(max(0.0, seconds_until(ports.clock, due)))
             if pressed and not view.press(pressed):
                 return
 
@@ -217,16 +219,16 @@ def _drawn(rows: Sequence[dict[str, Any]], view: View, silent: list[str]) -> Any
     return table
 
 
-def _no_key(timeout: float) -> str:
-    time.sleep(timeout)
-    return ""
-
-
 @contextmanager
-def _keys() -> Iterator[Callable[[float], str]]:
+def _keys(tasks: Tasks) -> Iterator[Callable[[float], str]]:
     """A function that waits for a key; "" when none comes in time, or there is no keyboard."""
     if not sys.stdin.isatty():
-        yield _no_key
+
+        def no_key(timeout: float) -> str:
+            tasks.sleep(timeout)
+            return ""
+
+        yield no_key
         return
     import termios  # noqa: PLC0415 - as above
     import tty  # noqa: PLC0415 - as above

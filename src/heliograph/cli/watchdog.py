@@ -86,13 +86,14 @@ def watch(domain: str, arguments: Sequence[str], ping: float) -> None:
     from heliograph.runtime.service_manager import notify  # noqa: PLC0415 - as above
     from heliograph.station import Station  # noqa: PLC0415 - as above
 
-    machine = WatchdogMachine(ping=ping, now=time.monotonic_ns())
     service: Service | None = None
     answers: queue.Queue[int] = queue.Queue()
     with Station(domain=domain, name="helio watchdog") as here:
+        clock = here.ports.clock
+        machine = WatchdogMachine(ping=ping, now=clock.monotonic_ns())
         try:
             while True:
-                now = time.monotonic_ns()
+                now = clock.monotonic_ns()
                 with suppress(queue.Empty):
                     while True:
                         machine.answered(answers.get_nowait())
@@ -104,7 +105,7 @@ def watch(domain: str, arguments: Sequence[str], ping: float) -> None:
                     match action:
                         case Start():
                             service = _start(arguments, first=not machine.starts)
-                            machine.started(time.monotonic_ns())
+                            machine.started(clock.monotonic_ns())
                             notify("READY=1")
                         case Ping() if service is not None:
                             _ping(here, service, ping, answers)
@@ -112,7 +113,7 @@ def watch(domain: str, arguments: Sequence[str], ping: float) -> None:
                             print_problem(f"the station has not answered for {2 * ping:g} s; it is killed")
                             service.process.kill()
                 notify("WATCHDOG=1")
-                time.sleep(LOOK_SECONDS)
+                here.ports.tasks.sleep(LOOK_SECONDS)
         finally:
             notify("STOPPING=1")
             if service is not None:
@@ -136,9 +137,9 @@ def _ping(here: Station, service: Service, ping: float, answers: queue.Queue[int
         assert here.mesh is not None
         with suppress(HeliographError):
             here.mesh.ask(service.station or 0, "here", None, ping)
-            answers.put(time.monotonic_ns())
+            answers.put(here.ports.clock.monotonic_ns())
 
-    threading.Thread(target=ask, daemon=True, name="ping").start()
+    here.ports.tasks.spawn_soon("ping", ask)
 
 
 def _end(service: Service) -> None:

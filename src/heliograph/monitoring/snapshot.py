@@ -10,6 +10,7 @@ up from when a channel was opened; `heliograph.monitoring.rates` makes rates of 
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -25,7 +26,7 @@ from heliograph.channel.receive.subscription import (
 )
 from heliograph.delivery.latency_histogram import LatencyCounts  # noqa: TC001 - msgspec reads it
 from heliograph.derived.tap import Tap
-from heliograph.errors import HeliographError, QueryFailed
+from heliograph.errors import QueryFailed
 from heliograph.journal.consumers.lag import OUTSIDE
 from heliograph.journal.consumers.outside_readers import noted
 from heliograph.journal.names import GROUP_PLACE
@@ -300,21 +301,15 @@ def take(station: StationParts, only: str | None = None) -> StationSnapshot:
 
 def answer_others(station: StationParts) -> None:
     """Tell other stations of the domain when they ask."""
+    from heliograph.links.session.rpc import reply_apart  # noqa: PLC0415 - only stations of a domain are asked
+
     assert station.mesh is not None
     tasks = station.ports.tasks
 
     def asked(_: int, body: msgspec.Raw, reply: Callable[[Any], None]) -> None:
         only = msgspec.msgpack.decode(body, type=str | None)
 
-        def answer() -> None:
-            try:
-                told: Any = take(station, only)
-            except HeliographError as error:
-                told = error
-            reply(told)
-
-        # In a task of its own: a snapshot waits for pushes to be done, and others have questions, too.
-        tasks.spawn_soon("tells of this station", answer)
+        reply_apart(tasks, "tells of this station", reply, partial(take, station, only))
 
     station.mesh.answer(TOPIC, asked)
 

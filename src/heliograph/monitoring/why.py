@@ -230,15 +230,11 @@ class Asker:
 
     def asked(self, _: int, body: msgspec.Raw, reply: Callable[[Any], None]) -> None:
         """Answer another station; see `heliograph.links.session.rpc`."""
+        from heliograph.links.session.rpc import reply_apart  # noqa: PLC0415 - only stations of a domain are asked
+
         question = msgspec.msgpack.decode(body, type=WhyQuestion)
 
-        def answer() -> None:
-            try:
-                reply(self._answer(question))
-            except HeliographError as error:
-                reply(error)
-
-        self._station.ports.tasks.spawn_soon("says why", answer)
+        reply_apart(self._station.ports.tasks, "says why", reply, partial(self._answer, question))
 
     def _answer(self, question: WhyQuestion) -> Why:
         channel = self._channel(question.channel)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from heliograph.channel.receive.host import PartHost
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from weakref import WeakSet
@@ -14,8 +16,7 @@ if TYPE_CHECKING:
     from heliograph.channel.publish.supplier import Supplier
     from heliograph.channel.queueing.queue import EventQueue
     from heliograph.channel.receive.subscription import Receiver
-    from heliograph.model.event import Event, Header
-    from heliograph.qos.policies import QoS
+    from heliograph.model.event import Event
     from heliograph.runtime.ports import Lock, Ports
     from heliograph.runtime.timers import Timers
 
@@ -38,23 +39,11 @@ class LocalReceivers(Protocol):
     def local_receivers(self) -> Iterable[Receiver]: ...
 
 
-class SupplierHost(Protocol):
+class SupplierHost(PartHost, Protocol):
     """The channel of a supplier, or of another source of events."""
 
     @property
-    def name(self) -> str: ...
-    @property
-    def types(self) -> tuple[type[Event], ...]: ...
-    @property
     def type_names(self) -> tuple[str, ...]: ...
-    @property
-    def qos(self) -> QoS: ...
-    @property
-    def ports(self) -> Ports: ...
-    @property
-    def pools(self) -> Pools: ...
-    @property
-    def timers(self) -> Timers: ...
     @property
     def entry(self) -> Lock:
         """Held while events enter queues."""
@@ -82,12 +71,6 @@ class SupplierHost(Protocol):
     def add_supplier(self) -> Callable[[Source], object]: ...
 
     def drop_supplier(self, supplier: Source) -> None: ...
-
-    def receivers(self) -> tuple[Receiver, ...]: ...
-
-    def report(self, receiver: str, header: Header | None, error: BaseException) -> None:
-        """A callback raised."""
-        ...
 
 
 class DelayServices(Protocol):

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from heliograph.runtime.timers import Timers
 
 
-class ReceiverHost(Protocol):
-    """The channel of a receiver."""
+class PartHost(Protocol):
+    """The channel of any part: of a receiver or a supplier."""
 
     @property
     def name(self) -> str: ...
@@ -40,6 +40,17 @@ class ReceiverHost(Protocol):
     def pools(self) -> Pools: ...
     @property
     def timers(self) -> Timers: ...
+
+    def receivers(self) -> tuple[Receiver, ...]: ...
+
+    def report(self, receiver: str, header: Header | None, error: BaseException) -> None:
+        """A callback raised."""
+        ...
+
+
+class ReceiverHost(PartHost, Protocol):
+    """The channel of a receiver."""
+
     @property
     def observer(self) -> Observer | None: ...
     @property
@@ -65,17 +76,11 @@ class ReceiverHost(Protocol):
         """Take a receiver in, from one instant on."""
         ...
 
-    def receivers(self) -> tuple[Receiver, ...]: ...
-
     def change_receivers(self, wanted: Mapping[Receiver, Selection]) -> list[Receiver]:
         """From one push on, what they want is this; those of them that are open."""
         ...
 
     def drop_receiver(self, receiver: Receiver, reason: str = ...) -> None: ...
-
-    def report(self, receiver: str, header: Header | None, error: BaseException) -> None:
-        """A callback raised."""
-        ...
 
 
 class ReceiverNames(Protocol):

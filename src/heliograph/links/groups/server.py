@@ -24,7 +24,7 @@ from heliograph.links.groups.client import (
     read_take,
     to_wire,
 )
-from heliograph.links.history.pages import PAGE_BYTES, Page, page_size, to_page
+from heliograph.links.history.pages import Page, fitting_page
 from heliograph.links.interest.filters import condition_for, from_data
 from heliograph.model.event import info_of
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     import msgspec
 
-    from heliograph.channel.ack_protocol import Handed, HostMembership
+    from heliograph.channel.ack_protocol import HostMembership
     from heliograph.channel.channel import Channel
     from heliograph.channel.receive.consumer import GroupReceiver
     from heliograph.links.session.rpc import Reply, Rpc
@@ -231,12 +231,10 @@ class GroupHost:
     def _handed(self, member: _Member, most: int, question: int) -> Handout:
         seat = member.seat
         handed = seat.take(most)  # a gap is raised there as it would be here
-        page = self._page(handed)
-        while len(handed) > 1 and page_size(page) > PAGE_BYTES:
-            half = len(handed) // 2
-            seat.give_back([one.number for one in handed[half:]])
-            handed = handed[:half]
-            page = self._page(handed)
+        page, fitting = fitting_page(self._writer, [(one.event, one.header, one.deadline) for one in handed])
+        if fitting < len(handed):
+            seat.give_back([one.number for one in handed[fitting:]])
+            handed = handed[:fitting]
         member.is_answered(question, [one.number for one in handed])
         failure = member.shared.failure
         (spots,), epochs = to_wire([spot_of(one) for one in handed])
@@ -248,9 +246,6 @@ class GroupHost:
             failure=None if failure is None or handed else str(failure),
             epochs=epochs,
         )
-
-    def _page(self, handed: list[Handed]) -> Page:
-        return to_page(self._writer, [(one.event, one.header, one.deadline) for one in handed])
 
     def _wait(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
         member = self._members.get((station, read_number(body)))

@@ -17,7 +17,7 @@ import msgspec
 
 from heliograph.channel.history.memory import meets
 from heliograph.errors import BadFrame, FormatError, QueryFailed
-from heliograph.links.history.pages import PAGE_BYTES, Page, PageReader, page_size, to_page
+from heliograph.links.history.pages import Page, PageReader, fitting_page
 from heliograph.links.session import messages as m
 from heliograph.model.event import Count, Name  # noqa: TC001 - msgspec reads them at run time
 
@@ -110,15 +110,11 @@ class LateJoinFetcher:
         elif channel is not None and conditions is not None:
             to_come = partial(self._to_come, station, ask.channel)
             items, floors = channel.neighbours.kept(conditions, to_come)
-        taken = items[:KEPT_AT_ONCE]
-        page = to_page(self._writer, taken)
-        while len(taken) > 1 and page_size(page) > PAGE_BYTES:
-            taken = taken[: len(taken) // 2]
-            page = to_page(self._writer, taken)
+        page, taken = fitting_page(self._writer, items[:KEPT_AT_ONCE])
         rest = 0
-        if len(taken) < len(items):
+        if taken < len(items):
             rest = next(self._numbers)
-            self._rests[station, rest] = items[len(taken) :]
+            self._rests[station, rest] = items[taken:]
         reply(KeptAnswer(page, [(*supplier, last) for supplier, last in floors.items()], rest))
 
     # In the station where somebody joins

@@ -83,16 +83,23 @@ def _run(writer: EventWriter, items: list[Item]) -> PageRun:
     return PageRun(fmt.id, fmt.description, form, len(items), msgspec.Raw(records))
 
 
+def fitting_page(writer: EventWriter, items: Sequence[Item]) -> tuple[Page, int]:
+    """A page of as many of the first events as may cross at once, and how many those are."""
+    page = to_page(writer, items)
+    while len(items) > 1 and page_size(page) > PAGE_BYTES:
+        items = items[: len(items) // 2]
+        page = to_page(writer, items)
+    return page, len(items)
+
+
 def cut_page(writer: EventWriter, items: Sequence[Item], reached: int) -> Page:
     """A page of as many journalled events as may cross at once; it says where to go on."""
-    page = to_page(writer, items, reached)
-    while len(items) > 1 and page_size(page) > PAGE_BYTES:
-        half = len(items) // 2
-        offset = items[half][1].offset
+    page, taken = fitting_page(writer, items)
+    if taken < len(items):
+        offset = items[taken][1].offset
         assert offset is not None
-        items = items[:half]
-        page = to_page(writer, items, offset)
-    return page
+        reached = offset
+    return Page(page.runs, reached)
 
 
 class Reading(NamedTuple):

@@ -18,14 +18,13 @@ import msgspec
 from heliograph.errors import (
     EventChannelNotFound,
     EventsUnderWay,
-    HeliographError,
     ManagerAway,
     ManagerFenced,
     NotPossible,
     QueryFailed,
 )
 from heliograph.links.session import messages as m
-from heliograph.links.session.rpc import GONE, SILENT
+from heliograph.links.session.rpc import GONE, SILENT, reply_apart
 from heliograph.model.event import Name, info_of
 
 if TYPE_CHECKING:
@@ -199,16 +198,13 @@ class LinkedManagers:
 
     def _answer(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
         ask = m.decoded(_call, body, f"{station:016x}")
-        # In a task of its own: it may wait for the disk, and other questions do not wait for it.
-        self._tasks.spawn_soon("manager", partial(self._do_and_reply, ask, reply))
+        reply_apart(self._tasks, "manager", reply, partial(self._do_asked, ask))
 
-    def _do_and_reply(self, ask: ManagerCall, reply: Reply) -> None:
+    def _do_asked(self, ask: ManagerCall) -> ManagerAnswer:
         try:
-            reply(self._do(ask))
-        except HeliographError as error:
-            reply(error)
+            return self._do(ask)
         except (TypeError, ValueError, KeyError) as error:
-            reply(NotPossible(ask.channel, f"manager.{ask.call[:40]}: {error}"[:400]))
+            raise NotPossible(ask.channel, f"manager.{ask.call[:40]}: {error}"[:400]) from error
 
     def _do(self, ask: ManagerCall) -> ManagerAnswer:
         manager = self._manager()

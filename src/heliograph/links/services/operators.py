@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from heliograph.errors import HeliographError, NotPossible
+from heliograph.errors import NotPossible
 from heliograph.links.session import messages as m
+from heliograph.links.session.rpc import reply_apart
 from heliograph.model.event import Name  # noqa: TC001 - msgspec reads it at run time
 
 if TYPE_CHECKING:
@@ -58,13 +59,10 @@ class LinkedOperations:
             reply(None)
             return
 
-        def work() -> None:
+        def work() -> Any:
             try:
-                reply(channel.operations.run(ask.call, ask.arguments))
-            except HeliographError as error:
-                reply(error)
+                return channel.operations.run(ask.call, ask.arguments)
             except (TypeError, ValueError) as error:
-                reply(NotPossible(ask.channel, f"operation {ask.call[:40]!r}: {error}"[:400]))
+                raise NotPossible(ask.channel, f"operation {ask.call[:40]!r}: {error}"[:400]) from error
 
-        # In a task of its own: it may wait for the disk, and other questions do not wait for it.
-        self._tasks.spawn_soon(f"operation on {ask.channel}", work)
+        reply_apart(self._tasks, f"operation on {ask.channel}", reply, work)

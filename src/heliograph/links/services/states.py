@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from heliograph.channel.resync.subscription import PAGE, StatePage
 from heliograph.errors import HeliographError, QueryFailed
-from heliograph.links.history.pages import PAGE_BYTES, Page, PageReader, page_size, to_page
+from heliograph.links.history.pages import Page, PageReader, fitting_page
 from heliograph.links.session import messages as m
 from heliograph.model.event import Count, Name
 
@@ -131,18 +131,14 @@ class LinkedStates:
             self._send(station, snapshot.items, _as_list(snapshot.marks), reply)
 
     def _send(self, station: int, items: list[Item], marks: Marks, reply: Reply) -> None:
-        taken = items[:PAGE]
-        page = to_page(self._writer, taken)
-        while len(taken) > 1 and page_size(page) > PAGE_BYTES:
-            taken = taken[: len(taken) // 2]
-            page = to_page(self._writer, taken)
+        page, taken = fitting_page(self._writer, items[:PAGE])
         rest = 0
-        if len(taken) < len(items):
+        if taken < len(items):
             rest = next(self._numbers)
             waiting = self._rests.setdefault(station, {})
             while len(waiting) >= MAX_SNAPSHOTS:
                 waiting.pop(next(iter(waiting)), None)
-            waiting[rest] = (items[len(taken) :], marks)
+            waiting[rest] = (items[taken:], marks)
         reply(StateTold(page, marks, rest, len(items)))
 
     def _offer(self, name: str) -> StateOffer:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from heliograph.links.session.link import Link
-    from heliograph.runtime.ports import Ports, Queue
+    from heliograph.runtime.ports import Ports, Queue, Tasks
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +57,26 @@ Responder: TypeAlias = "Callable[[int, msgspec.Raw, Reply], None]"
 an error; or raises."""
 Outcome: TypeAlias = "Callable[[msgspec.Raw | HeliographError], None]"
 """Told the answer's body, or why there is none."""
+
+
+def reply_apart(tasks: Tasks, name: str, reply: Reply, work: Callable[[], Any]) -> None:
+    """Answer in a task of its own: the work may wait for a disk or a push, and other questions do not wait.
+
+    Args:
+        tasks: makes the task.
+        name: of the task.
+        reply: told what the work returns, or what it refuses; a HeliographError is raised where it was asked.
+        work: finds the answer.
+    """
+
+    def answer() -> None:
+        try:
+            answered = work()
+        except HeliographError as error:
+            answered = error
+        reply(answered)
+
+    tasks.spawn_soon(name, answer)
 
 
 class Rpc:
