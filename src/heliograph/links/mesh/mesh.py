@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from heliograph.channel.queueing.history_merge import LateJoin
     from heliograph.links import Identity
     from heliograph.links.broadcast.reader_admission import ChannelCarrier
-    from heliograph.links.contract import Connection, Transport
+    from heliograph.links.contract import Connection, StreamTransport, Transport
     from heliograph.links.mesh.ingress import Ingress
     from heliograph.links.session.confirmation import Confirmations
     from heliograph.links.session.rpc import Outcome, Reply, Responder
@@ -362,6 +362,11 @@ class Mesh:
         missed = Counter(stats.missed) + peer.losses.unrepaired
         sent = stats.events_sent + streams.sent_to(peer)
         return msgspec.structs.replace(stats, events_sent=sent, missed=dict(missed))
+
+    @property
+    def network(self) -> StreamTransport | None:
+        """What carries streams to other hosts; None: there is no network."""
+        return self._transport.streams
 
     def streams(self) -> tuple[StreamStats, ...]:
         """The streams to and from stations of other hosts, those included that were taken before."""

@@ -55,16 +55,32 @@ class ZenohPutter:
         streams = self._streams
         streams.inside.append(None)  # before the session is looked at: whoever closes it waits for this
         try:
-            session = streams.session
-            if session is not None:
-                if self._session is not session:
-                    self._publisher = streams.declared(session, self._key, self._priority)
-                    self._session = session
-                self._publisher.put(data)
+            publisher = self._declared_now()
+            if publisher is not None:
+                publisher.put(data)
         except streams.zenoh.ZError as error:  # the session is closed; readers ask for what they miss
             log.debug("%s: %s", self._key, error)
         finally:
             streams.inside.pop()
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether anybody subscribes to it."""
+        publisher = self._declared_now()
+        try:
+            return publisher is not None and bool(publisher.matching_status.matching)
+        except self._streams.zenoh.ZError:
+            return False
+
+    def _declared_now(self) -> Any:
+        """The publisher in the session of this moment; None: there is none."""
+        session = self._streams.session
+        if session is None:
+            return None
+        if self._session is not session:
+            self._publisher = self._streams.declared(session, self._key, self._priority)
+            self._session = session
+        return self._publisher
 
     def close(self) -> None:
         publisher, self._publisher, self._session = self._publisher, None, None
@@ -97,13 +113,17 @@ class ZenohStreams:
         self._subscriber: Any = None
         self._keys: dict[str, StreamKey | None] = {}
         self._putters: list[ZenohPutter] = []
-        self._is_closed = False
+        self.is_closed = False
 
     def putter(self, key: StreamKey, stations: Iterable[int]) -> ZenohPutter:
         audience = "-".join(sorted(map(_tag, stations)))
         channel = quote(key.channel, safe="")
         text = f"{self._prefix}/{channel}/{key.derivation}/{key.station:016x}/{key.lane}/-{audience}-"
-        putter = ZenohPutter(self, text, getattr(self.zenoh.Priority, PRIORITIES[key.lane]))
+        return self.plain_putter(text, PRIORITIES[key.lane])
+
+    def plain_putter(self, key: str, priority: str = PRIORITIES[0]) -> ZenohPutter:
+        """Puts under any key."""
+        putter = ZenohPutter(self, key, getattr(self.zenoh.Priority, priority))
         self._putters = [one for one in self._putters if one.abandon()[0] is not None]
         self._putters.append(putter)
         return putter
@@ -119,7 +139,7 @@ class ZenohStreams:
     def receive(self, most: int) -> list[tuple[StreamKey, bytes]]:
         subscriber = self._subscriber
         if subscriber is None:
-            if self._is_closed:
+            if self.is_closed:
                 raise LinkLost("the network", "is closed")
             self._reopened.wait(LOOK_EVERY)
             return []
@@ -164,7 +184,7 @@ class ZenohStreams:
 
     def close(self) -> None:
         """Nor will there be."""
-        self._is_closed = True
+        self.is_closed = True
         self._subscriber = None
         self._reopened.notify()
 
