@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, deque
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -256,7 +256,7 @@ class StreamReader:
                 self._rounds = 0 if len(came) < AT_ONCE else self._rounds + 1
                 self._turn.received()
                 for key, data in came:
-                    self._tried(partial(self._take, key, data))
+                    self._tried(self._take, key, data)
                 for _ in range(len(self._to_do)):
                     self._tried(self._to_do.popleft())
                 if self._to_do:
@@ -268,9 +268,9 @@ class StreamReader:
             log.debug("streams are read no more: %s", error)
         self._turn.end()
 
-    def _tried(self, work: Callable[[], None]) -> None:
+    def _tried(self, work: Callable[..., None], *of: Any) -> None:
         try:
-            work()
+            work(*of)
         except BadFrame as error:
             log.warning("put into a stream: %s", error)
         except Exception:
