@@ -76,9 +76,10 @@ wakes: $(READY) ## ten million sleeps and wakes between two processes; takes min
 	HELIO_EXAMPLES=1000 $(BIN)/pytest -q --timeout 0 tests/faults/test_ring_wakes.py
 
 .PHONY: kills
-kills: $(READY) ## the consumer of examples/effectively_once.py, killed 500 times; stations that broadcast, 200 times
+kills: $(READY) ## the consumer of examples/effectively_once.py, killed 500 times; broadcasts, 200 times; each role of a service, 500
 	$(BIN)/python examples/effectively_once.py --kills 500
 	HELIO_EXAMPLES=40 $(BIN)/pytest -q -s --timeout 0 tests/faults/test_broadcast_kill.py
+	$(BIN)/python -m bench.papers ramani-kills
 
 .PHONY: soak
 soak: $(READY) ## half an hour of mixed load with kills: counts agree, and no process grows

@@ -18,6 +18,8 @@ MODULES = (
     "bench.papers.tao.utilisation",
     "bench.papers.echo",
     "bench.papers.ramani.resync",
+    "bench.papers.ramani.kills",
+    "bench.papers.wang.join",
     "bench.papers.wang.resends",
     "bench.papers.wang.starvation",
 )

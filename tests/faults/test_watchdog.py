@@ -82,6 +82,21 @@ def test_a_station_that_is_killed_or_stopped_is_back_and_ends_with_its_watchdog(
         assert wait_until(lambda: not is_alive(last))  # it ends with its watchdog, so that the folder is free
 
 
+def test_the_service_manager_waits_for_a_station_that_takes_long_to_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(tmp_path / "notify"))
+        listener.settimeout(LIMIT)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        with watched(tmp_path):
+            told = [listener.recv(100)]
+            while told[-1] != b"READY=1":
+                told.append(listener.recv(100))
+            # While it begins it is alive, and the limit for that is moved.
+            assert told[:2] == [b"WATCHDOG=1", b"EXTEND_TIMEOUT_USEC=10000000"]
+
+
 def test_the_service_manager_is_told_when_a_station_is_ready_and_that_it_is_alive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

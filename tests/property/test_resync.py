@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from heliograph.channel.resync import machine
 from heliograph.channel.resync.machine import AskForState, ResyncMachine, Version
 from tests.support import examples
 
@@ -151,6 +152,25 @@ def test_the_receiver_ends_with_the_state_of_all_suppliers(
     assert {key: known.get(key) for key in wanted} == wanted
     assert known.keys() - wanted.keys() <= world.dropped  # nothing of a supplier that began anew without it
     assert {key: world.delivered.get(key) for key in wanted} == wanted  # its function was told so, too
+
+
+@given(OPS, st.booleans())
+@settings(max_examples=examples(200), deadline=None)
+def test_a_receiver_that_has_forgotten_suppliers_ends_with_their_state_all_the_same(
+    ops: list[tuple[Any, ...]], versions: bool
+) -> None:
+    before, machine.MAX_SOURCES = machine.MAX_SOURCES, 1  # type: ignore[misc]  # one of two at a time
+    try:
+        world = World(versions=versions)
+        for op in ops:
+            world.step(op)
+            assert len(world.machine.sources) <= 1
+        world.settle()
+    finally:
+        machine.MAX_SOURCES = before  # type: ignore[misc]  # as it was
+    known = {key: value.event for key, value in world.machine.known.items()}
+    wanted = {key: value for state in world.states for key, value in state.items()}
+    assert {key: known.get(key) for key in wanted} == wanted
 
 
 @given(OPS)

@@ -27,6 +27,8 @@ def test_every_experiment_runs_and_stores_a_well_formed_result(
     assert main(["--quick", "--results", str(tmp_path / "results")]) == 0
     kept = experiment.read_all(tmp_path / "results")
     assert {one.experiment.name for one in kept} == set(experiment.REGISTRY)
+    (kills,) = (one.experiment for one in kept if one.experiment.name == "ramani-kills")
+    assert kills.facts[0].holds, "all agree again after each kill; how fast is not judged here"
     for one in kept:
         assert one.experiment.rows
         assert all(len(row) == len(one.experiment.columns) for row in one.experiment.rows)

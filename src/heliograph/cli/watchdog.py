@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from heliograph.cli.output import print_line, print_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from heliograph.station import Station
 
@@ -28,6 +28,8 @@ LOOK_SECONDS: Final = 0.02
 """Between two looks at whether the process has ended."""
 START_SECONDS: Final = 60.0
 """How long a station may take to begin: it reads what its folder has."""
+EXTEND_SECONDS: Final = 10.0
+"""How much longer a service manager is to wait for a station that has not begun yet, each time it is told."""
 END_SECONDS: Final = 10.0
 """How long a station that is told to end may take for it."""
 PR_SET_PDEATHSIG: Final = 1
@@ -51,12 +53,13 @@ class Service:
         self._lines: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True, name="watched station").start()
 
-    def wait_begun(self) -> bool:
-        """Whether it has said which station it is."""
+    def wait_begun(self, wait: Callable[[], object]) -> bool:
+        """Whether it has said which station it is; `wait` is called again and again until it has."""
         import msgspec  # noqa: PLC0415 - as above
 
         deadline, text = time.monotonic() + START_SECONDS, ""
         while time.monotonic() < deadline and self.process.poll() is None:
+            wait()
             with suppress(queue.Empty):
                 text += self._lines.get(timeout=LOOK_SECONDS)
                 with suppress(ValueError, KeyError):
@@ -121,8 +124,16 @@ def watch(domain: str, arguments: Sequence[str], ping: float) -> None:
 
 
 def _start(arguments: Sequence[str], *, first: bool) -> Service:
+    from heliograph.runtime.service_manager import notify  # noqa: PLC0415 - as above
+
+    def still_starting() -> None:
+        """A folder that takes long to open is no hang: the service manager waits for it, too."""
+        notify("WATCHDOG=1")
+        if first:
+            notify(f"EXTEND_TIMEOUT_USEC={round(EXTEND_SECONDS * 1e6)}")
+
     service = Service(arguments)
-    if service.wait_begun():
+    if service.wait_begun(still_starting):
         print_line(
             f"station {service.station:016x}, process {service.process.pid}{'' if first else ', again'}"
         )

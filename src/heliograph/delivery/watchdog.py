@@ -5,8 +5,8 @@
     machine.started(now), machine.answered(now), machine.ended(now)
 
 A service that ends is begun again at once; one that does not answer for two ping periods is ended first. One
-that ends soon after it was begun waits longer each time, so that a mistake in its folder does not keep a
-machine busy.
+that ends soon after it was begun and has never answered waits longer each time, so that a mistake in its
+folder does not keep a machine busy.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class WatchdogMachine:
         self._started = now
         self._heard = now
         self._asked = now
+        self._has_answered = False
         self._wait = FIRST_WAIT
         self.starts = 0
         """How often it was begun."""
@@ -66,15 +67,19 @@ class WatchdogMachine:
         self.starts += 1
         self._is_running, self._is_ending = True, False
         self._started = self._heard = self._asked = now
+        self._has_answered = False
 
     def answered(self, now: int) -> None:
+        """It has given a sign of life."""
         self._heard = now
+        self._has_answered = True
 
     def ended(self, now: int) -> None:
         """Its process has ended, whoever ended it."""
         self._is_running = self._is_ending = False
-        if now - self._started >= SOON:
+        cannot_begin = not self._has_answered and now - self._started < SOON
+        if not cannot_begin:
             self._wait = FIRST_WAIT
         self._start_at = now + self._wait
-        if now - self._started < SOON:
+        if cannot_begin:
             self._wait = min(2 * self._wait, LONGEST_WAIT)

@@ -36,6 +36,7 @@ from heliograph.channel.selection import check_name
 from heliograph.delivery.records import RESERVED
 from heliograph.errors import (
     BadJournalFile,
+    Closed,
     CursorHeld,
     DiskError,
     EventChannelNotFound,
@@ -476,6 +477,8 @@ class Manager:
     def _compact_now(self) -> None:
         try:
             self.compact()
+        except Closed:
+            pass  # the next life does it
         except HeliographError as error:
             log.warning("the log of activity is not compacted yet: %s", error)
         finally:

@@ -49,6 +49,18 @@ def test_one_that_cannot_begin_is_tried_less_often() -> None:
     assert waits[-1] >= LONGEST_WAIT
 
 
+def test_one_that_has_answered_is_begun_again_at_once_however_often_it_is_killed() -> None:
+    machine = WatchdogMachine(ping=1.0, now=0)
+    machine.due(0)
+    now = 0
+    for _ in range(20):
+        machine.started(now)
+        machine.answered(now + SECOND // 10)
+        machine.ended(now + SECOND // 5)
+        now += SECOND // 5 + FIRST_WAIT
+        assert machine.due(now) == [Start()]
+
+
 @given(st.lists(st.tuples(st.integers(1, SECOND), st.sampled_from(["", "answer", "die"])), max_size=60))
 @settings(max_examples=examples(100), deadline=None)
 def test_whatever_happens_it_is_begun_once_at_a_time_and_never_ended_while_it_answers(

@@ -30,6 +30,8 @@ MAX_AHEAD: Final = 10_000
 """Sequence numbers of a supplier that are remembered behind one that is missing."""
 MAX_LEFT: Final = 1_000
 """Stations that have left and are remembered, so that what is late of them is known for that."""
+MAX_SOURCES: Final = 10_000
+"""Suppliers, each with its epochs, whose numbers a receiver remembers."""
 MAX_KEYS: Final = 1_000_000
 """Keys whose latest event a receiver remembers."""
 
@@ -85,7 +87,7 @@ class ResyncCounts(msgspec.Struct):
 class Numbers:
     """Which sequence numbers of one source were received."""
 
-    __slots__ = ("above", "expected", "low", "missing_since", "tried")
+    __slots__ = ("above", "expected", "is_heard", "low", "missing_since", "tried")
 
     def __init__(self, low: int) -> None:
         self.low = low
@@ -93,11 +95,14 @@ class Numbers:
         self.above: set[int] = set()
         self.expected = low
         """The highest that was pushed, as far as is known."""
+        self.is_heard = True
+        """Whether it was heard of since it was last looked at as one to forget."""
         self.missing_since: int | None = None
         self.tried: set[int] = set()
         """Stations that were asked for it in vain, where it is not known whose it is."""
 
     def add(self, number: int) -> bool:
+        self.is_heard = True
         if number <= self.low or number in self.above:
             return False
         self.above.add(number)
@@ -187,6 +192,11 @@ class ResyncMachine:
     def is_settled(self) -> bool:
         """Whether nothing is missing, and nothing asked for is under way."""
         return not self._gapped and not any(one.asking or one.wanted for one in self._stations.values())
+
+    @property
+    def sources(self) -> Collection[Source]:
+        """The suppliers whose numbers are remembered."""
+        return self._numbers.keys()
 
     @property
     def known(self) -> Mapping[Hashable, Known]:
@@ -336,8 +346,32 @@ class ResyncMachine:
         """What was received of a source; of a new one, all is expected that comes after a first snapshot."""
         numbers = self._numbers.get(source)
         if numbers is None:
+            if len(self._numbers) >= MAX_SOURCES:
+                self._forget_source()
             numbers = self._numbers[source] = Numbers(0 if self._is_begun else first)
         return numbers
+
+    def _forget_source(self) -> None:
+        """Forget a supplier that was not heard of for long, and misses nothing.
+
+        When it is heard of again after all, all its events up to then are missing, and a snapshot heals that.
+        """
+        for _ in range(2 * len(self._numbers)):
+            source, numbers = next(iter(self._numbers.items()))
+            del self._numbers[source]
+            if source not in self._gapped and not numbers.is_heard:
+                self._owners.pop(source, None)
+                return
+            numbers.is_heard = False
+            self._numbers[source] = numbers
+        # All miss something: the oldest of them is given up, and what it misses is asked for at once.
+        source = next(iter(self._numbers))
+        self._gapped.discard(source)
+        del self._numbers[source]
+        owner = self._owners.pop(source, None)
+        for station, one in self._stations.items():
+            if owner in (None, station) and not one.asking:
+                one.wanted = True
 
     def _look(self, now: int, source: Source, numbers: Numbers, *, anew: bool = False) -> None:
         if anew:

@@ -71,6 +71,10 @@ class StateOffer:
         self._numbers: dict[Source, Numbers] = {}
         self._receiver: Any = None
         self._supplier = supplier + STATE_SUFFIX
+        self._own_names = supplier.rpartition("-")[0] + "-"
+        """How the names begin of this station's suppliers that were given none."""
+        self._named: set[Source] = set()
+        """Those that were, as far as they are known."""
         self.number = next(_NUMBERS)
         """Tells this offer from one before it."""
         self.is_closed = False
@@ -160,9 +164,9 @@ class StateOffer:
         )
 
     def _keep(self, event: Event, header: Header) -> None:
-        if header.hops or header.epoch >= DELAYED_EPOCHS:
-            return  # pushed by another station, which has a state of its own; or put off, and of no order
         source, key = (header.supplier, header.epoch), key_of(header)
+        if header.epoch >= DELAYED_EPOCHS or (header.hops and not self._is_own(source)):
+            return  # put off, and of no order; or pushed by another station, which has a state of its own
         with self._lock:
             numbers = self._numbers.get(source)
             if numbers is None:
@@ -178,6 +182,15 @@ class StateOffer:
             )
             if not is_older and (before is not None or len(self._latest) < MAX_KEYS):
                 self._latest[key] = (event, header, 0)
+
+    def _is_own(self, source: Source) -> bool:
+        """Whether events that came over a link are of this station: where another one keeps them, all do."""
+        if source[0].startswith(self._own_names) or source in self._named:
+            return True
+        if self._channel.store is None or self._channel.store.kept_here:
+            return False
+        self._named = set(self._channel.pushed_by_suppliers())
+        return source in self._named
 
     def _forget_closed(self) -> None:
         """Forget how far suppliers were that are closed and have made no row what it is. Under the lock."""
