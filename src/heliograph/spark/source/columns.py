@@ -11,6 +11,7 @@ from functools import reduce
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -160,9 +161,11 @@ class ColumnShape:
 
 
 def _as_wanted(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A column in a wider type, or with some of the fields of its struct."""
+    """A column in a wider type, or with some of the fields of its struct, also inside of lists and maps."""
     if array.type == kind:
         return array
+    if pa.types.is_list(kind) or pa.types.is_map(kind):
+        return _with_items(array.take(pa.array(np.arange(len(array)))), kind)
     if not pa.types.is_struct(kind):
         return array.cast(kind)
     parts = [
@@ -170,6 +173,16 @@ def _as_wanted(array: pa.Array, kind: pa.DataType) -> pa.Array:
         for field in kind
     ]
     return pa.StructArray.from_arrays(parts, fields=list(kind), mask=array.is_null())
+
+
+def _with_items(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A list or map whose items are in wider types; the array begins at its first item."""
+    mask = array.is_null() if array.null_count else None
+    if pa.types.is_list(kind):
+        items = _as_wanted(array.values, kind.value_type)
+        return pa.ListArray.from_arrays(array.offsets, items, type=kind, mask=mask)
+    keys, values = _as_wanted(array.keys, kind.key_type), _as_wanted(array.items, kind.item_type)
+    return pa.MapArray.from_arrays(array.offsets, keys, values, type=kind, mask=mask)
 
 
 def _all_of(checks: Sequence[Checked], batch: pa.RecordBatch) -> Any:
@@ -183,22 +196,45 @@ def _fields(joined: Format, names: frozenset[str]) -> tuple[Any, ...]:
 def insist_on_columns(wanted: pa.Schema, there: pa.Schema) -> None:
     """Refuse an explicit schema with columns that do not exist, or whose type does not hold all values.
 
-    A struct may have fewer fields than there are, and a number a wider type.
+    A struct may have fewer fields than there are, and a number a wider type, also inside of lists and maps.
     """
     for field in wanted:
         at = there.get_field_index(field.name)
         if at < 0:
             raise InvalidOption("schema", field.name, f"columns of this history: {', '.join(there.names)}")
-        kind = there.field(at).type
-        if pa.types.is_struct(kind) and pa.types.is_struct(field.type):
-            insist_on_columns(pa.schema(list(field.type)), pa.schema(list(kind)))
-        elif field.type != kind and not _widens(kind, field.type):
-            allowed = f"the type {kind} for it, or one that holds all its values"
-            raise InvalidOption("schema", f"{field.name}: {field.type}", allowed)
+        _insist_on_type(field.name, field.type, there.field(at).type)
+
+
+def _insist_on_type(name: str, wanted: pa.DataType, there: pa.DataType) -> None:
+    if pa.types.is_struct(there) and pa.types.is_struct(wanted):
+        insist_on_columns(pa.schema(list(wanted)), pa.schema(list(there)))
+    elif pa.types.is_list(there) and pa.types.is_list(wanted):
+        _insist_on_type(name, wanted.value_type, there.value_type)
+    elif pa.types.is_map(there) and pa.types.is_map(wanted):
+        _insist_on_type(name, wanted.key_type, there.key_type)
+        _insist_on_type(name, wanted.item_type, there.item_type)
+    elif wanted != there and not _widens(there, wanted):
+        allowed = f"the type {there} for it, or one that holds all its values"
+        raise InvalidOption("schema", f"{name}: {wanted}", allowed)
+
+
+_WHOLE_DIGITS: Final = {8: 3, 16: 5, 32: 10, 64: 19}
+"""Of integers with so many bits."""
+
+
+def _holds_digits(there: pa.DataType, wanted: pa.DataType) -> bool:
+    if pa.types.is_integer(there):
+        return bool(wanted.precision - wanted.scale >= _WHOLE_DIGITS[there.bit_width])
+    if not pa.types.is_decimal(there):
+        return False
+    whole = wanted.precision - wanted.scale >= there.precision - there.scale
+    return bool(whole and wanted.scale >= there.scale)
 
 
 def _widens(there: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether each value of one type of numbers is one of the other, too."""
+    if pa.types.is_decimal(wanted):
+        return _holds_digits(there, wanted)
     if not pa.types.is_integer(there):
         return bool(there == pa.float32() and wanted == pa.float64())
     if pa.types.is_integer(wanted):
