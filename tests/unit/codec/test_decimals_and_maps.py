@@ -23,6 +23,7 @@ from heliograph.codec.dynamic.reflect import describe
 from heliograph.codec.interpret import interpreted_decoder
 from heliograph.codec.sizes import fixed_size, size_of
 from heliograph.codec.validate import validate
+from heliograph.journal.format.keys import key_bytes
 from heliograph.model import field_types as ft
 from heliograph.model.compatibility import compare
 from heliograph.model.formats import Field, Format
@@ -394,3 +395,10 @@ def test_a_forged_description_of_a_decimal_or_map_is_refused(kind: Any) -> None:
     forged = msgspec.msgpack.encode([1, "t", "packed", "<", 0, 1, [], [["f", kind, None]]])
     with pytest.raises(hg.FormatError):
         Format.from_description(forged)
+
+
+def test_a_key_is_the_same_in_every_version_of_its_class() -> None:
+    same = {key_bytes([value]) for value in (7, Decimal(7), Decimal("7.00"), Decimal("7.0000"))}
+    assert len(same) == 1
+    assert key_bytes([Decimal("7.50")]) == key_bytes([Decimal("7.5")]) != key_bytes([Decimal("7.51")])
+    assert key_bytes([Decimal(10) ** 30]) == key_bytes([Decimal("1" + "0" * 30 + ".00")])

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from datetime import date
-from typing import TYPE_CHECKING
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import pytest
 from mcap.reader import make_reader
 from mcap.writer import Writer
@@ -25,6 +27,8 @@ class Pose(hg.Event, name="robot.pose", key="robot"):
     robot: str
     x: hg.f32
     day: date = date(2026, 11, 18)
+    price: Annotated[Decimal, hg.Digits(6, 2)] = Decimal("1.50")
+    tags: dict[str, int] = msgspec.field(default_factory=lambda: {"a": 1})
 
 
 KEPT = hg.QoS(durability="persistent")
@@ -73,6 +77,8 @@ def test_its_own_library_reads_what_was_exported(folder: str, tmp_path: Path) ->
     assert schema is not None
     assert (topic.topic, topic.message_encoding, schema.encoding) == ("robot.poses", "json", "jsonschema")
     assert json.loads(schema.data)["properties"]["day"] == {"type": "string", "format": "date"}
+    assert json.loads(message.data)["price"] == "1.50"
+    assert json.loads(schema.data)["properties"]["tags"]["additionalProperties"]["type"] == "integer"
     assert (message.publish_time, message.sequence) == (1_003, 4)
 
 

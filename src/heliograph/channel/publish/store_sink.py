@@ -20,7 +20,9 @@ from heliograph.channel.publish.acks import Receipt
 from heliograph.channel.publish.delayed import Later
 from heliograph.channel.publish.options import PLAIN
 from heliograph.channel.routing.compiler import MatchedQueues, changes_of, match
+from heliograph.codec.dynamic.plain import ValuePath, check_decimal
 from heliograph.errors import AppendTimeout, InvalidEvent, NotPossible, Suspended
+from heliograph.model import field_types as ft
 from heliograph.model.event import PUSH_ID, Event, info_of
 from heliograph.runtime.ports import seconds_until
 
@@ -329,6 +331,10 @@ def checked_key(cls: type[Event], key: Sequence[Any]) -> tuple[Any, ...]:
         raise InvalidEvent(info.name, f"its key has {len(info.key)} values ({names}), not {len(key)}")
     values = []
     for name, value in zip(info.key, key, strict=True):
+        kind = info.types[name]
+        if isinstance(kind, ft.Decimal):
+            values.append(check_decimal(kind, value, ValuePath(info.name).inside(name)))
+            continue
         try:
             values.append(msgspec.convert(value, info.fields[name].annotation))
         except msgspec.ValidationError as error:

@@ -8,6 +8,7 @@ Records with equal bytes are about the same thing. A tombstone carries its key, 
 
 from __future__ import annotations
 
+from decimal import Decimal
 from enum import Enum
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
@@ -31,7 +32,24 @@ _encode = msgspec.msgpack.Encoder(order="deterministic").encode
 
 def key_bytes(values: Iterable[Any]) -> bytes:
     """The values of a key, as a tombstone carries them."""
-    return _encode([value.value if isinstance(value, Enum) else value for value in values])
+    return _encode([_plain(value) for value in values])
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    return _plain_decimal(value) if isinstance(value, Decimal) else value
+
+
+def _plain_decimal(value: Decimal) -> int | str:
+    """Equal numbers alike, in whatever version of their class: the digits behind the point may have changed,
+    and a decimal may have been an integer."""
+    whole, _, fraction = f"{value:f}".partition(".")
+    fraction = fraction.rstrip("0")
+    if fraction:
+        return f"{whole}.{fraction}"
+    number = int(whole)
+    return number if -(1 << 63) <= number < 1 << 64 else whole
 
 
 class KeyReader:

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
 from functools import reduce
-from typing import TYPE_CHECKING, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from heliograph.errors import InvalidOption
 from heliograph.runtime.option_names import names_options
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
     from heliograph.spark.jobs.ranges import BatchRange, Ranges
     from heliograph.spark.jobs.table_job import OpenTable
@@ -146,8 +149,20 @@ class SnapshotJob:
         for row in rows:
             names = keys.get(row["header"]["type"], ())
             values = dict(zip(names, msgspec.msgpack.decode(bytes(row["key"])), strict=False))
-            made.append((row["header"], *(values.get(name) for name in events.columns[1:])))
+            own = (_stored(values.get(field.name), field.dataType) for field in events.schema.fields[1:])
+            made.append((row["header"], *own))
         return spark.createDataFrame(made, events.schema).withColumn(_DELETED, f.expr("true"))
+
+
+def _stored(value: Any, kind: DataType) -> Any:
+    """A value of a key as its column has it: tombstones carry dates and decimals as text."""
+    from pyspark.sql.types import DateType, DecimalType  # noqa: PLC0415 - as above
+
+    if value is None:
+        return None
+    if isinstance(kind, DecimalType):
+        return Decimal(value)
+    return date.fromisoformat(value) if isinstance(kind, DateType) else value
 
 
 def _keys(ranges: Ranges) -> dict[str, tuple[str, ...]]:
