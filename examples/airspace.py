@@ -146,7 +146,7 @@ def radar(domain: str, site: str) -> None:
     cls: Any = OldTrack if site == OLD_SITE else Track
     heights = () if site == OLD_SITE else (HEIGHT,)
     with hg.Station(domain=domain, name=site) as station:
-        tracks = station.channel("air.tracks", cls, qos=KEPT)
+        tracks = joined(station, "air.tracks", cls, qos=KEPT)
         for n in range(TRACKS):
             track = cls(site, n, rng.uniform(0, 900), rng.choice(REGIONS), *heights)
             again = patiently(partial(tracks.push, track, id=f"{site}-{n}", timeout=2.0))
@@ -162,7 +162,7 @@ def weather(domain: str) -> None:
     """Storms that come and go."""
     stop = when_told()
     with hg.Station(domain=domain, name="weather") as station:
-        channel = station.channel("air.weather", Weather, qos=PERSISTENT)
+        channel = joined(station, "air.weather", Weather, qos=PERSISTENT)
         number = 0
         while not stop.wait(0.1):
             report = Weather(REGIONS[number % 2], number % 5 == 0)
@@ -174,7 +174,7 @@ def plans(domain: str) -> None:
     """File a plan for some aircraft of each site; in no hurry, so of the lowest priority."""
     stop = when_told()
     with hg.Station(domain=domain, name="plans") as station:
-        channel = station.channel("air.plans", Plan, qos=PERSISTENT)
+        channel = joined(station, "air.plans", Plan, qos=PERSISTENT)
         for n in range(0, TRACKS, TRACKS // PLANS):
             for site in SITES:
                 plan = Plan(site, n, f"gate {n % 7}")
@@ -187,7 +187,7 @@ def plans(domain: str) -> None:
 def watch(domain: str, name: str) -> None:
     """Receive what the filter wants, as a durable consumer, until both sites have said that that was all."""
     with hg.Station(domain=domain, name=name) as station:
-        tracks = station.channel("air.tracks", Track, qos=KEPT)
+        tracks = joined(station, "air.tracks", Track, qos=KEPT)
         ended = set()
         with tracks.consumer(name=name, where=FILTERS[name], start="earliest") as consumer:
             for delivery in consumer.deliveries():
@@ -202,7 +202,7 @@ def control(domain: str, name: str) -> None:
     """Share the tracks with the other controller."""
     stop = when_told()
     with hg.Station(domain=domain, name=name) as station:
-        tracks = station.channel("air.tracks", Track, qos=KEPT)
+        tracks = joined(station, "air.tracks", Track, qos=KEPT)
         with tracks.consumer(group="controllers", start="earliest") as consumer:
             while not stop.is_set():
                 for track in consumer.read(max=100, timeout=0.2):
@@ -213,9 +213,9 @@ def tower(domain: str) -> None:
     """Alert when a fast track and a storm meet; a watchdog tells of calm."""
     stop = when_told()
     with hg.Station(domain=domain, name="tower") as station:
-        tracks = station.channel("air.tracks", Track, qos=KEPT)
-        reports = station.channel("air.weather", Weather, qos=PERSISTENT)
-        alerts = station.channel("air.alerts", Alert, qos=PERSISTENT)
+        tracks = joined(station, "air.tracks", Track, qos=KEPT)
+        reports = joined(station, "air.weather", Weather, qos=PERSISTENT)
+        alerts = joined(station, "air.alerts", Alert, qos=PERSISTENT)
         danger = hg.all_of(
             t=tracks.where("speed > 800"), w=reports.where("storm"), within=1.0, by="region", watchdog=3.0
         )
@@ -240,11 +240,18 @@ def display(domain: str) -> None:
     """Show the windows that Spark streams into a channel, as they come."""
     stop = when_told()
     with hg.Station(domain=domain, name="display") as station:
-        channel = station.channel("air.loads", Load, qos=PERSISTENT)
+        channel = joined(station, "air.loads", Load, qos=PERSISTENT)
         with channel.consumer(name="display", start="earliest") as consumer:
             while not stop.is_set():
                 for load in consumer.read(max=100, timeout=0.2):
                     say(region=load.region, start=second_of(load)[1], tracks=load.tracks)
+
+
+def joined(station: hg.Station, name: str, cls: Any, qos: hg.QoS) -> Any:
+    """A channel that the keeper keeps; on a machine that has much to do it is met later than usual."""
+    opened: list[Any] = []
+    patiently(lambda: opened.append(station.channel(name, cls, qos=qos)))
+    return opened[0]
 
 
 def patiently(push: Callable[[], object]) -> int:

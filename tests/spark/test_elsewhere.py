@@ -20,6 +20,7 @@ import pytest
 
 import heliograph as hg
 from heliograph.cli import run as run_helio
+from heliograph.journal.consumers.lag import lag
 from heliograph.patterns.pattern import AllOf, Leaf
 from heliograph.patterns.recording import INPUTS, Input
 from heliograph.patterns.replay import to_text
@@ -164,8 +165,22 @@ def test_a_cluster_reads_a_channel_with_heliograph_shipped_to_it(
     assert found["pairs"] == [[n, n * 3 + 1] for n in range(20)]
     assert len(found["daemons"]) == 2
     assert found["driver"] not in found["daemons"]
+    insist_on_progress(found, data)
     assert {Path(place).relative_to(tmp_path).parts[0] for place in found["found"]} == set(workers)
     assert all("heliograph.zip" in place for place in found["found"])
+
+
+def insist_on_progress(found: dict[str, Any], data: Path) -> None:
+    """What the listener pushed, what the lag is at the end, and what consumers of the channel are told of."""
+    kinds = [kind for kind, *_ in found["told"]]
+    assert kinds[0] == "started"
+    assert kinds[-1] == "terminated"
+    batches = [(batch, lag) for kind, batch, lag in found["told"] if kind == "progress"]
+    assert [lag for _, lag in sorted(batches)][:3] == [60, 20, 0]
+    assert found["lag"] == 0
+    # Spark says what was processed when the next batch begins, and nothing of the last one.
+    (reader,) = [one for one in lag(data, "air.tracks") if one.consumer == "elsewhere"]
+    assert reader.events == 20
 
 
 @pytest.mark.timeout(600)
@@ -177,3 +192,4 @@ def test_spark_connect_reads_a_channel(
     assert found["streamed"] == list(range(100))
     assert found["pairs"] == [[n, n * 3 + 1] for n in range(20)]
     assert all("heliograph.zip" in place for place in found["found"])
+    insist_on_progress(found, data)

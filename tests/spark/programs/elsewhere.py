@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import pyarrow as pa
 
@@ -66,17 +67,34 @@ def session(master: str, archive: str) -> Any:
     return heliograph.spark.register(spark)
 
 
+def wait_for(is_so: Callable[[], bool]) -> None:
+    """Listeners hear of things some time after they happened."""
+    end = time.monotonic() + 60
+    while not is_so() and time.monotonic() < end:
+        time.sleep(0.05)
+
+
 def main(master: str, data: str, archive: str, out: str) -> None:
+    import heliograph as hg
     import heliograph.spark
 
     spark = session(master, archive)
     said = {"path": data, "channel": "air.tracks"}
     frame = spark.read.format("heliograph").options(**said).load()
     batch = sorted(row[0] for row in frame.filter("id >= 50").select("id").collect())
-    stream = spark.readStream.format("heliograph").options(**said, startingOffsets="earliest").load()
-    writer = stream.select("id").writeStream.format("parquet").option("path", f"{out}/rows")
-    query = writer.option("checkpointLocation", f"{out}/checkpoint").trigger(availableNow=True).start()
-    query.awaitTermination(120)
+    options = {**said, "startingOffsets": "earliest", "consumer": "elsewhere", "maxEventsPerTrigger": "40"}
+    with hg.Station() as station:
+        progress = station.channel("spark.progress", heliograph.spark.QueryProgress)
+        told: list[Any] = []
+        progress.subscribe(told.append, inline=True)
+        listener = heliograph.spark.progress_listener(progress)
+        spark.streams.addListener(listener)
+        stream = spark.readStream.format("heliograph").options(**options).load()
+        writer = stream.select("id").writeStream.format("parquet").option("path", f"{out}/rows")
+        query = writer.option("checkpointLocation", f"{out}/checkpoint").trigger(availableNow=True).start()
+        query.awaitTermination(120)
+        wait_for(lambda: any(one.kind == "terminated" for one in told))
+        spark.streams.removeListener(listener)
     streamed = sorted(row[0] for row in spark.read.parquet(f"{out}/rows").collect())
     pairs = heliograph.spark.matches(spark, data, "pairs").select("key", "parts.b.offset").collect()
     places = (
@@ -89,6 +107,8 @@ def main(master: str, data: str, archive: str, out: str) -> None:
         "daemons": sorted({row[0] for row in places}),
         "found": sorted({row[1] for row in places}),
         "driver": os.getpid(),
+        "told": [(one.kind, one.batch, one.lag_events) for one in told],
+        "lag": sum(one.events for one in heliograph.spark.lag_by_partition(query).values()),
     }
     Path(out, "found.json").write_text(json.dumps(found))
     spark.stop()
