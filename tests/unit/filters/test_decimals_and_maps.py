@@ -8,12 +8,17 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 import heliograph as hg
 from heliograph.codec import decoder, encoder
 from heliograph.filters.build import map_contains, tree_of
+from heliograph.filters.check import check
 from heliograph.filters.parser import parse
+from heliograph.filters.typed import conjuncts
 from heliograph.links.interest.filters import from_data, to_data
+from heliograph.spark.source.pruning import Skipping, Statistics
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -104,3 +109,23 @@ def test_history_is_filtered_and_projected_alike_before_and_after_it_is_sealed(t
     assert table.column("price").to_pylist() == [Decimal("10.25"), Decimal("10.2501")]
     assert table.column("tags").to_pylist() == [[("size", "L")], [("size", "M")]]
     assert table.column("stock").to_pylist() == [[("red", 1)], [("blue", 2)]]
+
+
+def test_row_groups_are_left_out_by_the_statistics_of_decimals(tmp_path: Path) -> None:
+    file = tmp_path / "prices.parquet"
+    prices = pa.array([Decimal("1.25"), Decimal("3.5")], pa.decimal128(18, 4))
+    pq.write_table(pa.table({"price": prices}), file)
+    statistics = Statistics(pq.ParquetFile(file))
+    expected = {
+        "price > 3.5": True,
+        "price >= 3.5": False,
+        "price < 1.25": True,
+        "price <= 1.25": False,
+        "price = 1.2499": True,
+        "price IN (0, 9.5)": True,
+        "price IN (0, 2)": False,
+        "tags['size'] = 'L'": False,
+    }
+    for text, skipped in expected.items():
+        predicates, _ = conjuncts(check(parse(text), hg.format_of(Quote)).node)
+        assert Skipping(statistics, [predicates]).skips(0) is skipped, text
