@@ -131,9 +131,9 @@ class Maintenance:
         with self._turn:
             if self._timer is not None:
                 self._timer.cancel()
-            if not self._at_rest.wait_for(lambda: not self._serving, CLOSE_SECONDS):
+            # Again and again: the process that seals may be about to start when it is looked for.
+            while not self._at_rest.wait_for(lambda: not self._serving, CLOSE_SECONDS):
                 end_process(self._disk, self._partition.folder)
-                self._at_rest.wait_for(lambda: not self._serving)
 
     def _serve(self) -> None:
         """Take one look, in a maintenance task. Partitions take turns: what is left to do is another look."""
