@@ -102,7 +102,7 @@ class Participant:
         self.ends[name].unregister_instance(Track(number))
 
     def status(self, name: str, kind: Any) -> Any:
-        return msgspec.to_builtins(self.ends[name].read_status(kind), str_keys=True)
+        return msgspec.to_builtins(self.ends[name].status.read(kind), str_keys=True)
 
     def set_qos(self, name: str, qos: dict[str, dict[str, Any]]) -> None:
         self.ends[name].set_qos(qos_of(type(self.ends[name].get_qos()), qos))

@@ -127,7 +127,7 @@ class _Sample:
         "no_writers",
         "number",
         "place",
-        "source",
+        "source_ts",
         "writer",
     )
 
@@ -136,7 +136,7 @@ class _Sample:
     ) -> None:
         self.data = arrival.data
         self.writer = arrival.writer
-        self.source = (arrival.source_ts, arrival.writer)
+        self.source_ts = arrival.source_ts
         self.expires = arrival.expires
         self.number = number
         self.place = arrival.place
@@ -144,6 +144,11 @@ class _Sample:
         self.is_read = False
         self.is_valid = is_valid
         self.disposed, self.no_writers = instance.disposed, instance.no_writers
+
+    @property
+    def source(self) -> tuple[int, str]:
+        """By which samples are in order with `by_source`."""
+        return self.source_ts, self.writer
 
     @property
     def generation(self) -> int:
@@ -228,6 +233,8 @@ class ReaderCache:
         self._handles = count(NIL + 1)
         self._numbers = count(1) if numbers is None else numbers
         self._strength: dict[str, int] = {}
+        self._may_expire = False
+        """Whether a sample ever came that has a lifespan."""
         self._sets: dict[str, dict[int, dict[int, Arrival]]] = {}
         """Of each writer, the parts that have come of sets that are not complete, by their places."""
 
@@ -258,6 +265,58 @@ class ReaderCache:
         if instance is not None:
             self._leave(instance, arrival, now)
         return why
+
+    def is_light(self) -> bool:
+        """Whether `put` may take in samples: none is rejected, held back or put in another place."""
+        limits = self.limits
+        bounds = (limits.max_samples, limits.max_instances, limits.max_samples_per_instance)
+        is_placed = limits.by_source or limits.separation
+        return bounds == (None,) * 3 and limits.depth is not None and not is_placed
+
+    def put(  # noqa: PLR0917 - called for every sample; as `Arrival` has them
+        self,
+        data: Any,
+        key: tuple[Any, ...],
+        writer: str,
+        source_ts: int,
+        expires: int | None,
+        place: int,
+        now: int,
+    ) -> bool:
+        """`accept` of a sample where `is_light`, without an `Arrival`; False when it is not there now."""
+        if expires is not None:
+            if expires <= now:
+                return False
+            self._may_expire = True
+        instance = self._by_key.get(key)
+        if instance is None:
+            instance = self._add_instance(key)
+        instance.last = data
+        writers = instance.writers
+        writers.add(writer)
+        limits = self.limits
+        if limits.exclusive and len(writers) > 1 and self.owner(instance) != writer:
+            return False
+        if instance.state != "alive":
+            self._revive(instance)
+        samples = instance.samples
+        if limits.depth == 1 and len(samples) == 1 and instance.valid:
+            sample = samples[0]  # nobody else has it: what was handed out is data and SampleInfo
+            sample.data, sample.writer, sample.source_ts, sample.expires = data, writer, source_ts, expires
+            sample.number, sample.place, sample.arrived = next(self._numbers), place, now
+            sample.is_read = False
+            sample.disposed, sample.no_writers = instance.disposed, instance.no_writers
+        else:
+            if instance.valid >= limits.depth:  # type: ignore[operator]  # it has one
+                self._drop_oldest(instance)
+            arrival = Arrival("write", data, key, writer, source_ts, expires, place=place)
+            samples.append(_Sample(arrival, next(self._numbers), now, instance, is_valid=True))
+            self.samples += 1
+            instance.valid += 1
+        instance.updated = now
+        if limits.deadline is not None:
+            instance.deadline = now + limits.deadline
+        return True
 
     def _stage(self, arrival: Arrival, part: CoherentPart, now: int) -> Refusal | Ignored | None:
         """Keep a part of a set aside until all are there."""
@@ -317,8 +376,10 @@ class ReaderCache:
         return min(number, max(0, self.limits.depth - instance.valid))
 
     def _accept(self, arrival: Arrival, now: int) -> Refusal | Ignored | None:
-        if arrival.expires is not None and arrival.expires <= now:
-            return "expired"
+        if arrival.expires is not None:
+            if arrival.expires <= now:
+                return "expired"
+            self._may_expire = True
         instance = self._by_key.get(arrival.key)
         is_new = instance is None
         if instance is None:
@@ -332,7 +393,7 @@ class ReaderCache:
         instance.last = arrival.data
         was_writer = arrival.writer in instance.writers
         instance.writers.add(arrival.writer)
-        if self.limits.exclusive and self.owner(instance) != arrival.writer:
+        if self.limits.exclusive and len(instance.writers) > 1 and self.owner(instance) != arrival.writer:
             return "not-owner"
         if arrival.change == "dispose":
             return self._dispose(instance, arrival, now)
@@ -512,6 +573,8 @@ class ReaderCache:
         return missed, came
 
     def _expire(self, instance: Instance, now: int) -> None:
+        if not self._may_expire:
+            return
         for sample in [one for one in instance.samples if one.expires is not None and one.expires <= now]:
             self._remove(instance, sample)
         if instance.held is not None and instance.held.expires is not None and instance.held.expires <= now:
@@ -534,7 +597,12 @@ class ReaderCache:
         taken = {id(sample) for _, sample in chosen}
         for instance in {instance.handle: instance for instance, _ in chosen}.values():
             gone = [sample for sample in instance.samples if id(sample) in taken]
-            instance.handed_out = max(instance.handed_out, *(sample.source for sample in gone))
+            if self.limits.by_source:
+                instance.handed_out = max(instance.handed_out, *(sample.source for sample in gone))
+            if len(gone) == len(instance.samples):
+                self.samples -= instance.valid
+                instance.samples, instance.valid = [], 0
+                continue
             instance.samples = [sample for sample in instance.samples if id(sample) not in taken]
             valid = sum(sample.is_valid for sample in gone)
             instance.valid -= valid
@@ -553,17 +621,23 @@ class ReaderCache:
 
     def _chosen(self, wanted: SampleSelection, now: int) -> list[tuple[Instance, _Sample]]:
         chosen: list[tuple[Instance, _Sample]] = []
+        wants_all = wanted.holds is None and wanted.sample_states == ANY.sample_states
         for instance in self._instances(wanted):
+            if not instance.samples:
+                continue
             self._expire(instance, now)
             view: ViewState = "new" if instance.is_new else "not-new"
             if view not in wanted.view_states or instance.state not in wanted.instance_states:
                 continue
-            chosen += [
-                (instance, sample)
-                for sample in instance.samples
-                if ("read" if sample.is_read else "not-read") in wanted.sample_states
-                and (wanted.holds is None or (sample.is_valid and wanted.holds(sample.data)))
-            ]
+            if wants_all:
+                chosen += [(instance, sample) for sample in instance.samples]
+            else:
+                chosen += [
+                    (instance, sample)
+                    for sample in instance.samples
+                    if ("read" if sample.is_read else "not-read") in wanted.sample_states
+                    and (wanted.holds is None or (sample.is_valid and wanted.holds(sample.data)))
+                ]
             if chosen and wanted.after is not None:
                 break
             if wanted.most is not None and len(chosen) >= wanted.most and not self.limits.ordered:
@@ -598,7 +672,7 @@ class ReaderCache:
                     rank,
                     newest - sample.generation,
                     instance.disposed + instance.no_writers - sample.generation,
-                    sample.source[0],
+                    sample.source_ts,
                     sample.arrived,
                     instance.handle,
                     sample.writer,

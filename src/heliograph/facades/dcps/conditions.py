@@ -10,7 +10,7 @@ samples of a reader in certain states, and a query condition by those whose data
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from heliograph.errors import BadParameter, PreconditionNotMet
 from heliograph.runtime.timeouts import check_timeout
@@ -25,23 +25,28 @@ if TYPE_CHECKING:
     from heliograph.facades.dcps.statuses import StatusKind
 
 
-class Condition:
+class Condition(Protocol):
     """Something to wait for."""
 
-    domain: Domain
+    @property
+    def domain(self) -> Domain: ...
 
     @property
     def trigger_value(self) -> bool:
         """Whether it holds now."""
-        with self.domain.lock:
-            return self.holds()
+        ...
 
     def holds(self) -> bool:
         """The same, under the lock of its domain."""
-        raise NotImplementedError
+        ...
 
 
-class GuardCondition(Condition):
+def _holds_now(condition: Condition) -> bool:
+    with condition.domain.lock:
+        return condition.holds()
+
+
+class GuardCondition:
     """Set and unset by the program."""
 
     def __init__(self, entity: Entity[Any]) -> None:
@@ -53,11 +58,16 @@ class GuardCondition(Condition):
             self._value = value
             self.domain.notify()
 
+    @property
+    def trigger_value(self) -> bool:
+        """Whether it holds now."""
+        return _holds_now(self)
+
     def holds(self) -> bool:
         return self._value
 
 
-class StatusCondition(Condition):
+class StatusCondition:
     """Holds while one of the enabled statuses of an entity has changed and was not read."""
 
     def __init__(self, entity: Entity[Any]) -> None:
@@ -82,17 +92,27 @@ class StatusCondition(Condition):
             self._enabled = enabled
             self.domain.notify()
 
+    @property
+    def trigger_value(self) -> bool:
+        """Whether it holds now."""
+        return _holds_now(self)
+
     def holds(self) -> bool:
         return bool(self._enabled & self._entity.status.changed)
 
 
-class ReadCondition(Condition):
+class ReadCondition:
     """Holds while a reader has samples in these states."""
 
     def __init__(self, reader: DataReader[Any], wanted: SampleSelection) -> None:
         self.domain = reader.domain
         self.reader = reader
         self.wanted = wanted
+
+    @property
+    def trigger_value(self) -> bool:
+        """Whether it holds now."""
+        return _holds_now(self)
 
     def holds(self) -> bool:
         return self.reader.cache.has(self.wanted, self.domain.now())

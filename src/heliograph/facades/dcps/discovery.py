@@ -94,6 +94,25 @@ class DiscoveredEndpoint(msgspec.Struct, frozen=True, kw_only=True):
     channels: tuple[str, ...] = ()
 
 
+def announcement_of(peer: DiscoveredEndpoint, *, alive: bool) -> Announcement:
+    """What is told of a writer or reader."""
+    end = peer.endpoint
+    return Announcement(
+        peer.id,
+        peer.kind,
+        peer.station,
+        alive,
+        peer.participant,
+        topic=end.topic,
+        type_name=end.type_name,
+        fields=[text for field in end.fields for text in field],
+        policies=encode_policies(end.policies),
+        writer=peer.writer,
+        channel=peer.channel,
+        channels=list(peer.channels),
+    )
+
+
 def encode_policies(policies: Policies) -> bytes:
     return msgspec.msgpack.encode({name: msgspec.to_builtins(value) for name, value in policies.items()})
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from heliograph.qos.request_offered import Incompatible
 
 Q = TypeVar("Q")
+S = TypeVar("S")
 
 
 def check_consistent(name: str, qos: Any) -> None:
@@ -152,10 +153,12 @@ class Entity(Generic[Q]):
         with self.domain.lock:
             return frozenset(self.status.changed)
 
-    def read_status(self, kind: StatusKind) -> Any:
-        """A status with its counts; changes are counted anew from here on."""
+    def read_status(self, kind: StatusKind, cls: type[S]) -> S:
+        """A status with its counts, of the class that it has; changes are counted anew from here on."""
         with self.domain.lock:
-            return self.status.read(kind)
+            status = self.status.read(kind)
+        assert isinstance(status, cls)
+        return status
 
     def tell(self, kind: StatusKind) -> None:
         """A status has changed: wake who waits, and have the listener told. Under the domain's lock."""
@@ -187,7 +190,9 @@ class Entity(Generic[Q]):
     def _call(self, method: Callable[..., object], kind: StatusKind) -> None:
         if self.is_deleted:
             return
-        method(self, self.read_status(kind))
+        with self.domain.lock:
+            status = self.status.read(kind)
+        method(self, status)
 
     @property
     def statuses(self) -> tuple[StatusKind, ...]:

@@ -21,9 +21,17 @@ from heliograph.channel.queueing.reader_cache import (
 from heliograph.channel.receive.cache_feed import CacheFeed
 from heliograph.errors import BadParameter, HeliographError, PreconditionNotMet, Unsupported
 from heliograph.facades.dcps.conditions import QueryCondition, ReadCondition
-from heliograph.facades.dcps.discovery import Announcement, DiscoveredEndpoint, encode_policies, fields_of
+from heliograph.facades.dcps.discovery import DiscoveredEndpoint, announcement_of, fields_of
 from heliograph.facades.dcps.entity import Entity
 from heliograph.facades.dcps.listeners import Listening
+from heliograph.facades.dcps.statuses import (
+    CountStatus,
+    DeadlineMissedStatus,
+    IncompatibleQosStatus,
+    LivelinessChangedStatus,
+    MatchedStatus,
+    SampleRejectedStatus,
+)
 from heliograph.facades.dcps.topic import ContentFilteredTopic, channel_of
 from heliograph.facades.dcps.writer import is_apart
 from heliograph.model.event import Event, info_of
@@ -37,15 +45,7 @@ if TYPE_CHECKING:
 
     from heliograph.channel.queueing.reader_cache import InstanceState, SampleState, ViewState
     from heliograph.channel.receive.subscription import Receiver
-    from heliograph.facades.dcps.statuses import (
-        CountStatus,
-        DeadlineMissedStatus,
-        IncompatibleQosStatus,
-        LivelinessChangedStatus,
-        MatchedStatus,
-        SampleRejectedStatus,
-        StatusKind,
-    )
+    from heliograph.facades.dcps.statuses import StatusKind
     from heliograph.facades.dcps.subscriber import Subscriber
     from heliograph.facades.dcps.topic import Topic, TopicChannel
     from heliograph.model.event import Header
@@ -71,7 +71,7 @@ class Sample(NamedTuple, Generic[T]):
 class _Matched:
     """A writer that the reader gets samples of."""
 
-    __slots__ = ("floor", "heard", "is_alive", "lease", "lifespan", "peer", "sequence")
+    __slots__ = ("floor", "heard", "id", "is_alive", "lease", "lifespan", "peer", "sequence")
 
     def __init__(self, peer: DiscoveredEndpoint, now: int) -> None:
         self.sequence: int | None = None
@@ -83,6 +83,7 @@ class _Matched:
 
     def use(self, peer: DiscoveredEndpoint) -> None:
         self.peer = peer
+        self.id = peer.id
         policies = peer.endpoint.policies
         self.lifespan = _ns(policies["lifespan"].duration)
         self.lease = _ns(policies["liveliness"].lease)
@@ -147,6 +148,7 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
         self._coherent = presentation.coherent
         self.cache = ReaderCache(limits_of(qos, ordered=self._ordered), self.domain.arrivals)
         self._is_timed = _is_timed(self.cache.limits)
+        self._is_light = self.cache.is_light()
         self._feeds: dict[str, Receiver | None] = {}
         self._stopping: list[CacheFeed] = []
         """Those of them that stop while the cache is full."""
@@ -184,6 +186,7 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
         with self.domain.lock:
             self.cache.limits = limits_of(self._qos, ordered=self._ordered)
             self._is_timed = _is_timed(self.cache.limits)
+            self._is_light = self.cache.is_light()
         self.announce()
         for writer in self.domain.writers_of(self.topic.name):
             self.meet(writer)
@@ -263,20 +266,7 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
     def announce(self, *, alive: bool = True) -> None:
         """Tell the domain of it, as it is now."""
         self.peer = peer = self._peer()
-        self.domain.tell(
-            Announcement(
-                peer.id,
-                peer.kind,
-                peer.station,
-                alive,
-                peer.participant,
-                topic=self.topic.name,
-                type_name=self.topic.type_name,
-                fields=[text for field in peer.endpoint.fields for text in field],
-                policies=encode_policies(peer.endpoint.policies),
-                channels=list(peer.channels),
-            )
-        )
+        self.domain.tell(announcement_of(peer, alive=alive))
         (self.domain.meet_reader if alive else self.domain.lose_reader)(peer)
 
     def delete(self) -> None:
@@ -430,8 +420,35 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
     # What comes
 
     def _store(self, event: Event, header: Header) -> None:
-        """By a channel, in the thread that pushes."""
+        """By a channel, in the thread that pushes: most samples need no more than this."""
+        with self.domain.lock:
+            matched = self._matched.get(header.supplier)
+            if (
+                matched is not None
+                and header.headers is None
+                and self._is_light
+                and matched.lease is None
+                and matched.is_alive
+            ):
+                self._put(event, header, matched)
+                return
         self._offer(event, header)
+
+    def _put(self, event: Event, header: Header, matched: _Matched) -> None:
+        """A plain sample of a writer that is known to be alive. Under the lock."""
+        before, sequence = matched.sequence, header.sequence
+        matched.sequence = sequence
+        if before is not None and sequence > before + 1:
+            self._count_lost(header, matched, before)
+        source_ts, lifespan, now = header.source_ts, matched.lifespan, self._time_ns()
+        expires = None if lifespan is None else source_ts + lifespan
+        if self.cache.put(event, header.key, matched.id, source_ts, expires, header.station_seq, now):
+            self._data_came()
+        due, period = expires, self.cache.limits.deadline
+        if period is not None and (due is None or now + period < due):
+            due = now + period
+        if due is not None and (self._timer_due is None or due < self._timer_due):
+            self._ring_at(due)
 
     def _offer(self, event: Event, header: Header) -> bool:
         """By a channel, under its locks: False when the cache is full and the reader reliable."""
@@ -759,28 +776,22 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
     # Statuses
 
     def get_subscription_matched_status(self) -> MatchedStatus:
-        status: MatchedStatus = self.read_status("subscription_matched")
-        return status
+        return self.read_status("subscription_matched", MatchedStatus)
 
     def get_requested_incompatible_qos_status(self) -> IncompatibleQosStatus:
-        status: IncompatibleQosStatus = self.read_status("requested_incompatible_qos")
-        return status
+        return self.read_status("requested_incompatible_qos", IncompatibleQosStatus)
 
     def get_requested_deadline_missed_status(self) -> DeadlineMissedStatus:
-        status: DeadlineMissedStatus = self.read_status("requested_deadline_missed")
-        return status
+        return self.read_status("requested_deadline_missed", DeadlineMissedStatus)
 
     def get_liveliness_changed_status(self) -> LivelinessChangedStatus:
-        status: LivelinessChangedStatus = self.read_status("liveliness_changed")
-        return status
+        return self.read_status("liveliness_changed", LivelinessChangedStatus)
 
     def get_sample_rejected_status(self) -> SampleRejectedStatus:
-        status: SampleRejectedStatus = self.read_status("sample_rejected")
-        return status
+        return self.read_status("sample_rejected", SampleRejectedStatus)
 
     def get_sample_lost_status(self) -> CountStatus:
-        status: CountStatus = self.read_status("sample_lost")
-        return status
+        return self.read_status("sample_lost", CountStatus)
 
 
 def _is_timed(limits: CacheLimits) -> bool:

@@ -19,6 +19,9 @@ import msgspec
 from heliograph.channel.history.instances import InstanceLimits
 from heliograph.facades.dcps.discovery import Announcement, encode_policies, fields_of
 from heliograph.facades.dcps.entity import Entity
+from heliograph.facades.dcps.statuses import (
+    CountStatus,
+)
 from heliograph.model.event import Event, info_of
 from heliograph.qos.dds_policies import TopicQos
 from heliograph.qos.policies import QoS
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
     from heliograph.facades.dcps.listeners import Listening
     from heliograph.facades.dcps.participant import DomainParticipant
     from heliograph.facades.dcps.reader import DataReader
-    from heliograph.facades.dcps.statuses import CountStatus
     from heliograph.qos.dds_policies import DataWriterQos, DurabilityService
 
 T = TypeVar("T", bound=Event)
@@ -133,8 +135,7 @@ class Topic(Entity[TopicQos], Generic[T]):
         return self.type_name
 
     def get_inconsistent_topic_status(self) -> CountStatus:
-        status: CountStatus = self.read_status("inconsistent_topic")
-        return status
+        return self.read_status("inconsistent_topic", CountStatus)
 
     def channel(self) -> Channel[T]:
         """The channel of its reliable and volatile writers; filters are checked against it."""

@@ -15,9 +15,15 @@ from heliograph.errors import (
     Unsupported,
     WriteTimeout,
 )
-from heliograph.facades.dcps.discovery import Announcement, DiscoveredEndpoint, encode_policies, fields_of
+from heliograph.facades.dcps.discovery import DiscoveredEndpoint, announcement_of, fields_of
 from heliograph.facades.dcps.entity import Entity
 from heliograph.facades.dcps.listeners import Listening
+from heliograph.facades.dcps.statuses import (
+    CountStatus,
+    DeadlineMissedStatus,
+    IncompatibleQosStatus,
+    MatchedStatus,
+)
 from heliograph.facades.dcps.topic import channel_of
 from heliograph.model.event import Event, info_of
 from heliograph.model.instance_change import CHANGE, said_of
@@ -34,13 +40,7 @@ if TYPE_CHECKING:
     from heliograph.channel.history.instances import InstanceStore
     from heliograph.channel.publish.supplier import Supplier
     from heliograph.facades.dcps.publisher import Publisher
-    from heliograph.facades.dcps.statuses import (
-        CountStatus,
-        DeadlineMissedStatus,
-        IncompatibleQosStatus,
-        MatchedStatus,
-        StatusKind,
-    )
+    from heliograph.facades.dcps.statuses import StatusKind
     from heliograph.facades.dcps.topic import Topic
     from heliograph.model.instance_change import Change, CoherentPart
 
@@ -99,6 +99,9 @@ class DataWriter(Entity[DataWriterQos], Generic[T]):
         """Where its samples are kept, when they go with it."""
         self._unread: deque[tuple[Any, ...]] = deque()
         """Keys of its last samples, of which some readers' caches may not have them yet."""
+        self._limits_samples = False
+        self._sends_at_once = True
+        self._deadline: int | None = None
         self._is_plain = False
         """Whether a sample needs nothing but to be pushed."""
         self._matched: dict[str, DiscoveredEndpoint] = {}
@@ -168,20 +171,20 @@ class DataWriter(Entity[DataWriterQos], Generic[T]):
         value = self._qos.transport_priority.value
         self._priority = None if value == 0 else min(5, max(1, NORMAL + value))
         lease = self._qos.liveliness.lease
+        limits = self._qos.resource_limits
+        self._limits_samples = limits.max_samples is not None or limits.max_samples_per_instance is not None
+        self._sends_at_once = self._qos.latency_budget.duration == 0
+        period = self._qos.deadline.period
+        self._deadline = None if period is None else round(period * 1e9)
         self._is_plain = (
             self._priority is None
             and lease is None
-            and self._qos.deadline.period is None
-            and self._qos.latency_budget.duration == 0
-            and not self._is_limited
+            and period is None
+            and self._sends_at_once
+            and not self._limits_samples
         )
         if lease is not None:
             self.domain.keep_asserting(lease)
-
-    @property
-    def _is_limited(self) -> bool:
-        limits = self._qos.resource_limits
-        return limits.max_samples is not None or limits.max_samples_per_instance is not None
 
     def _peer(self) -> DiscoveredEndpoint:
         return DiscoveredEndpoint(
@@ -207,21 +210,7 @@ class DataWriter(Entity[DataWriterQos], Generic[T]):
     def announce(self, *, alive: bool = True) -> None:
         """Tell the domain of it, as it is now."""
         self.peer = peer = self._peer()
-        self.domain.tell(
-            Announcement(
-                peer.id,
-                peer.kind,
-                peer.station,
-                alive,
-                peer.participant,
-                topic=self.topic.name,
-                type_name=self.topic.type_name,
-                fields=[text for field in peer.endpoint.fields for text in field],
-                policies=encode_policies(peer.endpoint.policies),
-                writer=peer.writer,
-                channel=peer.channel,
-            )
-        )
+        self.domain.tell(announcement_of(peer, alive=alive))
         (self.domain.meet_writer if alive else self.domain.lose_writer)(peer)
         if alive:
             for reader in self.domain.readers_of(self.topic.name):
@@ -332,10 +321,13 @@ class DataWriter(Entity[DataWriterQos], Generic[T]):
         if self._is_plain and source_timestamp is None:
             self._push_plain(data)
             return
-        if self._is_limited:
+        if self._limits_samples:
             self._wait_within_limits(self._key_of(data))
-        if self._qos.latency_budget.duration == 0:
-            self._push(data, None, source_timestamp)
+        if self._sends_at_once:
+            if source_timestamp is None and self._priority is None:
+                self._push_plain(data)
+            else:
+                self._push(data, None, source_timestamp)
         elif source_timestamp is None and self._may_wait():
             self._let_wait(data)
         else:
@@ -471,19 +463,20 @@ class DataWriter(Entity[DataWriterQos], Generic[T]):
         return deadline
 
     def _written(self, registered: _Registered) -> None:
-        qos = self._qos
-        if qos.liveliness.lease is not None:
+        if self._qos.liveliness.lease is not None:
             self.assert_liveliness()
-        if qos.deadline.period is not None:
-            period = round(qos.deadline.period * 1e9)
-            with self.domain.lock:
-                registered.deadline = self.domain.now() + period
-                due = registered.deadline
-                sets = self._timer_due is None or due < self._timer_due
-                if sets:
-                    self._timer_due = due
+        if self._deadline is None:
+            return
+        # A timer that is set looks at all instances under the lock; a plain store needs none.
+        registered.deadline = due = self.domain.clock.time_ns() + self._deadline
+        if self._timer_due is not None and self._timer_due <= due:
+            return
+        with self.domain.lock:
+            sets = self._timer_due is None or due < self._timer_due
             if sets:
-                self._set_timer(due)
+                self._timer_due = due
+        if sets:
+            self._set_timer(due)
 
     def _registered(self, data: T, handle: int | None) -> _Registered:
         try:
@@ -644,17 +637,13 @@ class DataWriter(Entity[DataWriterQos], Generic[T]):
     # Statuses
 
     def get_publication_matched_status(self) -> MatchedStatus:
-        status: MatchedStatus = self.read_status("publication_matched")
-        return status
+        return self.read_status("publication_matched", MatchedStatus)
 
     def get_offered_incompatible_qos_status(self) -> IncompatibleQosStatus:
-        status: IncompatibleQosStatus = self.read_status("offered_incompatible_qos")
-        return status
+        return self.read_status("offered_incompatible_qos", IncompatibleQosStatus)
 
     def get_offered_deadline_missed_status(self) -> DeadlineMissedStatus:
-        status: DeadlineMissedStatus = self.read_status("offered_deadline_missed")
-        return status
+        return self.read_status("offered_deadline_missed", DeadlineMissedStatus)
 
     def get_liveliness_lost_status(self) -> CountStatus:
-        status: CountStatus = self.read_status("liveliness_lost")
-        return status
+        return self.read_status("liveliness_lost", CountStatus)

@@ -163,6 +163,7 @@ class AgainstModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.cache = ReaderCache(CacheLimits(depth=3))
+        assert self.cache.is_light()
         self.kept: dict[int, list[tuple[int, int]]] = {}
         """Values of each key with their generation."""
         self.read: set[int] = set()
@@ -175,10 +176,13 @@ class AgainstModel(RuleBasedStateMachine):
         """Keys with a sample that only tells of a state."""
         self.value = 0
 
-    @rule(key=KEYS, writer=WRITERS)
-    def write(self, key: int, writer: str) -> None:
+    @rule(key=KEYS, writer=WRITERS, light=st.booleans())
+    def write(self, key: int, writer: str, light: bool) -> None:
         self.value += 1
-        assert self.cache.accept(wrote(key, self.value, writer), 0) is None
+        if light:
+            assert self.cache.put(self.value, (key,), writer, 0, None, 0, 0)
+        else:
+            assert self.cache.accept(wrote(key, self.value, writer), 0) is None
         if self.state.get(key, "alive") != "alive":
             self.generation[key] = self.generation.get(key, 0) + 1
             self.seen.discard(key)
