@@ -46,6 +46,7 @@ from heliograph.links import PEER_LIMIT, Carrier, Identity, check_joining, join
 from heliograph.model.event import Event
 from heliograph.monitoring import snapshot as seen
 from heliograph.monitoring.station_events import STATION, StationEvents
+from heliograph.qos.explanation import explain
 from heliograph.qos.matching import differences
 from heliograph.qos.policies import QoS
 from heliograph.runtime.declared_options import rows_of
@@ -411,7 +412,9 @@ class Station:
                 raise ChannelExists(name)
             elif qos is not None and (other := differences(channel.qos, self._configuration.qos(name, qos))):
                 had = ", ".join(f"{row.policy}={row.offered!r}, not {row.requested!r}" for row in other)
-                raise NotPossible(name, f"is open with {had}; leave out qos= to use that")
+                found = explain(channel.qos, self._configuration.qos(name, qos))
+                more = "" if found else f"\n{found}"
+                raise NotPossible(name, f"is open with {had}; leave out qos= to use that{more}")
             elif access is not None and access != channel.access:
                 raise NotPossible(
                     name, f"is open with access={channel.access!r}; leave out access= to use that"
@@ -811,6 +814,12 @@ class Station:
     def __repr__(self) -> str:
         state = "forked" if self._forked else "closed" if self._closed else f"{len(self._channels)} channels"
         return f"<Station {self.id:016x}, {state}>"
+
+    def tell_mismatch(
+        self, channel: str, receiver: str, text: str, *, kind: Literal["mismatch", "granted"] = "mismatch"
+    ) -> None:
+        """Tell on `$station` why two ends do not meet, or what was granted; for faces of channels."""
+        self._events.tell(kind, channel, receiver, text)
 
     def forget_pattern(self, subscription: NamePatternSubscription | ChannelWatch) -> None:
         with self._lock:

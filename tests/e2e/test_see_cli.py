@@ -13,6 +13,7 @@ import pytest
 
 import heliograph as hg
 from heliograph.cli import doctor, run
+from heliograph.facades import dcps
 from heliograph.journal.consumers.outside_readers import note
 from heliograph.journal.store import JournalStore
 from heliograph.links.keys import make_authority, make_identity
@@ -236,3 +237,84 @@ def test_the_doctor_refuses_what_is_no_endpoint_or_file(
 ) -> None:
     assert run(["doctor", *wrong]) == 2
     assert capsys.readouterr().err
+
+
+class OtherTrack(hg.Event, name="air.track", key="id"):
+    """As another program has it: a field is of another type."""
+
+    id: str
+    speed: float
+    note: str
+
+
+def test_why_names_the_field_where_the_class_of_a_receiver_does_not_fit(
+    tower: hg.Station, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tower.channel("air.plots", Track).subscribe(lambda _: None, name="first")
+    with hg.Station(domain="see", name="display 2", on_error=lambda *_: None) as other:
+        other.channel("air.plots", OtherTrack).subscribe(lambda _: None, name="second")
+        answers = {name: said_of(capsys, name) for name in ("first", "second", "nobody")}
+    verdicts = {name: answer["verdict"] for name, answer in answers.items()}
+    assert verdicts["nobody"] == "no such receiver"
+    misfit = next(name for name in ("first", "second") if verdicts[name] == "not wanted")
+    assert "does not fit the event" in json.dumps(answers[misfit])
+    assert "$.id" in json.dumps(answers[misfit])
+
+
+def said_of(capsys: pytest.CaptureFixture[str], receiver: str) -> Any:
+    run(["why", "air.plots", '{"id": 5, "speed": 1.0, "note": ""}', receiver, "--json"])
+    return json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture
+def dds_topics(tower: hg.Station) -> Iterator[dcps.DomainParticipant]:
+    """One pair for each cause that keeps a writer and a reader apart."""
+    factory = dcps.DomainParticipantFactory.get_instance()
+    here = factory.create_participant(0, station=tower)
+    topics = {
+        name: here.create_topic(f"air.{name}", Track) for name in ("qos", "partition", "filter", "name")
+    }
+    publisher, subscriber = here.create_publisher(), here.create_subscriber()
+    for topic in topics.values():
+        publisher.create_datawriter(topic)
+    subscriber.create_datareader(topics["qos"], dcps.DataReaderQos(durability=dcps.Durability("persistent")))
+    north = here.create_subscriber(dcps.SubscriberQos(partition=dcps.Partition(("north",))))
+    north.create_datareader(topics["partition"])
+    never = here.create_contentfilteredtopic("never", topics["filter"], "speed > 300 AND speed < 100")
+    subscriber.create_datareader(never)
+    subscriber.create_datareader(here.create_topic("air.nane", Track))
+    yield here
+    here.delete_contained_entities()
+    factory.delete_participant(here)
+
+
+def test_the_doctor_explains_every_pair_of_dds_that_does_not_match(
+    dds_topics: dcps.DomainParticipant, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = {one["where"]: one for one in said(capsys, "doctor", code=1)["findings"]}
+    expected = {
+        "topic air.qos": "durability: offered kind volatile, requested kind persistent",
+        "topic air.partition": "no partition in common",
+        "topic air.filter": "speed > 300.0 and speed < 100.0 are never both true",
+        "topic air.nane": "probably a mistake in one of the names",
+    }
+    for where, text in expected.items():
+        assert text in found[where]["text"]
+        assert found[where]["severity"] == "problem"
+    assert "the writer's durability.kind='persistent'" in found["topic air.qos"]["command"]
+    assert "the reader's durability.kind='volatile'" in found["topic air.qos"]["command"]
+    del dds_topics
+
+
+def test_the_doctor_finds_the_other_side_in_another_domain(
+    tracks: hg.Channel[Track], tower: hg.Station, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tower.channel("air.plots", Track).push(Track(1, 1.0, ""))
+    with hg.Station(domain="harbour", name="display") as elsewhere:
+        elsewhere.channel("air.plots", Track).subscribe(lambda _: None, name="plots")
+        found = said(capsys, "doctor", code=1)["findings"]
+        texts = [one["text"] for one in found if one["what"] == "other domain"]
+        assert texts == ["is written in domain see and read in domain harbour: the two never meet"]
+        assert run(["why", "air.plots", "0", "plots", "--domain", "harbor"]) == 2
+        assert "did you mean harbour?" in capsys.readouterr().err
+    del tracks

@@ -1154,4 +1154,10 @@ class Channel(Generic[T]):
         if self._journal is not None:
             return self._journal.place(selection, start, until)
         check_without_history(self.name, start, until)
+        if start == "earliest" and not self._members.history.keeps and not self.name.startswith(("$", "_")):
+            log.warning(
+                "channel %s keeps no events: start='earliest' begins with the next one; "
+                "qos=hg.QoS(durability='persistent') keeps them",
+                self.name,
+            )
         return selection

@@ -24,8 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from heliograph.monitoring.doctor import Finding
+    from heliograph.monitoring.snapshot import StationSnapshot
 
 FOUND = 1
+MOST_DOMAINS: Final = 8
+"""Other domains that are looked at for the other side of a channel."""
 DESCRIPTORS: Final = 1_024
 SHARED_MEMORY: Final = 64 << 20
 FREE: Final = 1 << 30
@@ -102,8 +105,10 @@ def _network(
 
 def _domain(domain: str) -> tuple[list[Finding], frozenset[int]]:
     """Findings, and the processes of its stations."""
+    from heliograph.errors.sentences import hint  # noqa: PLC0415 - as above
+    from heliograph.facades.dcps.examination import announced, examine_endpoints  # noqa: PLC0415 - as above
     from heliograph.links.transports.discovery import DiscoveryFolder, domains  # noqa: PLC0415 - as above
-    from heliograph.monitoring.doctor import Finding, examine  # noqa: PLC0415 - as above
+    from heliograph.monitoring.doctor import ORDER, Finding, examine  # noqa: PLC0415 - as above
     from heliograph.monitoring.snapshot import ask_all  # noqa: PLC0415 - as above
     from heliograph.station import Station  # noqa: PLC0415 - as above
 
@@ -113,13 +118,32 @@ def _domain(domain: str) -> tuple[list[Finding], frozenset[int]]:
         known = {here.id, *(other.station for other in mesh.stations())}
         silent += [f"station {one:016x}" for one in sorted(DiscoveryFolder(domain).alive() - known)]
         now = here.ports.clock.time_ns()
-    found = examine(stations, silent, now)
+        endpoints = announced(here)
+    found = [*examine(stations, silent, now), *examine_endpoints(endpoints)]
+    found += _other_domains(domain, stations)
+    found.sort(key=lambda one: ORDER[one.severity])
     if not stations and not silent:
         others = ", ".join(name for name in domains() if name != domain)
         text = f"no station of domain {domain!r} is there"
-        text += f"; there are domains {others}" if others else ""
+        text += f"; there are domains {others}{hint(domain, others.split(', '))}" if others else ""
         found.append(Finding("note", "empty domain", domain, text, "helio ls"))
     return found, frozenset(one.pid for one in stations)
+
+
+def _other_domains(domain: str, stations: Sequence[StationSnapshot]) -> list[Finding]:
+    """Channels that are written here and read in another domain of this host, or the other way round."""
+    from heliograph.links.transports.discovery import domains  # noqa: PLC0415 - as above
+    from heliograph.monitoring.doctor import examine_domains  # noqa: PLC0415 - as above
+    from heliograph.monitoring.snapshot import ask_all  # noqa: PLC0415 - as above
+    from heliograph.station import Station  # noqa: PLC0415 - as above
+
+    if not stations:
+        return []
+    elsewhere = {}
+    for other in [name for name in domains() if name != domain][:MOST_DOMAINS]:
+        with Station(domain=other, name="helio doctor") as there:
+            elsewhere[other] = ask_all(meet_all(there))[0]
+    return examine_domains(domain, stations, elsewhere)
 
 
 def _machine() -> Iterator[Finding]:

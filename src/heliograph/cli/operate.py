@@ -27,7 +27,7 @@ from heliograph.cli.output import (
     show_help_without_command,
 )
 from heliograph.cli.pubsub import ChannelName, states_of
-from heliograph.cli.station import Domain, meet_all
+from heliograph.cli.station import Domain, meant, meet_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -294,7 +294,8 @@ def opened_channel(name: str, domain: str, command: str) -> Iterator[tuple[Stati
         mesh = meet_all(here)
         types = classes_of(mesh, name)
         if not types:
-            raise CommandFailed(f"no station of domain {domain} has a channel {name}; see: helio ls")
+            hint = meant(mesh, domain, name)
+            raise CommandFailed(f"no station of domain {domain} has a channel {name}{hint}; see: helio ls")
         yield here, here.channel(name, *types)
 
 

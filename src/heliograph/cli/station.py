@@ -278,7 +278,10 @@ def ls(
     if as_json:
         print_json(rows)
     elif not rows:
-        print_line(f"no station of domain {domain} is there")
+        from heliograph.errors.sentences import hint  # noqa: PLC0415 - as above
+        from heliograph.links.transports.discovery import domains  # noqa: PLC0415 - as above
+
+        print_line(f"no station of domain {domain} is there{hint(domain, domains())}")
     elif links:
         _print_links(rows)
     else:
@@ -340,6 +343,18 @@ def _print_by_station(rows: list[dict[str, Any]]) -> None:
             )
         else:
             print_line("no channels")
+
+
+def meant(mesh: Mesh, domain: str, channel: str) -> str:
+    """What was probably meant by a channel that nobody has: one with a name like it, or another domain."""
+    from heliograph.errors.sentences import hint  # noqa: PLC0415 - as above
+    from heliograph.links.transports.discovery import domains  # noqa: PLC0415 - as above
+
+    stations = mesh.stations()
+    if stations:
+        return hint(channel, {state.name for other in stations for state in other.channels})
+    found = hint(domain, [name for name in domains() if name != domain])
+    return found or ", and no station is there"
 
 
 def meet_all(here: Station) -> Mesh:

@@ -15,7 +15,7 @@ import msgspec
 from heliograph.journal.consumers.lag import OUTSIDE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from heliograph.monitoring.snapshot import ChannelSnapshot, StationSnapshot
 
@@ -58,6 +58,31 @@ def examine(stations: Sequence[StationSnapshot], silent: Sequence[str], now_ns: 
         *(finding for station in stations for finding in _station(station, now_ns)),
     ]
     return sorted(found, key=lambda one: (ORDER[one.severity], one.what, one.where))
+
+
+def examine_domains(
+    domain: str, stations: Sequence[StationSnapshot], elsewhere: Mapping[str, Sequence[StationSnapshot]]
+) -> list[Finding]:
+    """Channels of which one side is in another domain: the two never meet."""
+    written, read = _sides(stations)
+    found = []
+    for other, theirs in elsewhere.items():
+        their_written, their_read = _sides(theirs)
+        for name in sorted((written - read) & (their_read - their_written)):
+            text = f"is written in domain {domain} and read in domain {other}: the two never meet"
+            found.append(Finding("problem", "other domain", name, text, f"hg.Station(domain={domain!r})"))
+        for name in sorted((read - written) & (their_written - their_read)):
+            text = f"is read in domain {domain} and written in domain {other}: the two never meet"
+            found.append(Finding("problem", "other domain", name, text, f"hg.Station(domain={domain!r})"))
+    return found
+
+
+def _sides(stations: Sequence[StationSnapshot]) -> tuple[set[str], set[str]]:
+    """Channels into which something was pushed, and those that have receivers; not a station's own."""
+    channels = [
+        one for station in stations for one in station.channels if not one.name.startswith(("$", "dcps."))
+    ]
+    return {one.name for one in channels if one.pushed}, {one.name for one in channels if one.receivers}
 
 
 def _silent(name: str) -> Finding:

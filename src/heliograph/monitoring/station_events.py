@@ -1,4 +1,4 @@
-"""A station's own events, on the channel `$station`: channels that open and close, errors that are reported.
+"""A station's own events, on the channel `$station`: channels that open and close, errors, who never meets.
 
     station.channel("$station", hg.StationEvent).subscribe(print, where="kind = 'error'")
 
@@ -25,7 +25,7 @@ STATION: Final = "$station"
 MAX_SAID: Final = 1_000
 """Characters of what an event of a station says."""
 
-Kind: TypeAlias = Literal["opened", "closed", "error"]
+Kind: TypeAlias = Literal["opened", "closed", "error", "mismatch", "granted"]
 
 
 class StationEvent(Event, name="helio.station"):
@@ -36,7 +36,8 @@ class StationEvent(Event, name="helio.station"):
     name: str
     """Its name."""
     kind: str
-    """"opened" and "closed" are about a channel, "error" is what `on_error` is told."""
+    """"opened" and "closed" are about a channel, "error" is what `on_error` is told, "mismatch" why a writer
+    and a reader never meet, "granted" what became of policies that were negotiated."""
     channel: str
     """Empty where it is about none."""
     receiver: str

@@ -243,10 +243,24 @@ class Asker:
         self.listen()
         for cls in channel.types:
             if info_of(cls).name == question.type:
-                found = FoundEvent(cls.from_json(question.event), question.header, question.is_pushed)
+                try:
+                    event = cls.from_json(question.event)
+                except HeliographError as error:
+                    return self._unreadable(channel, question, error)
+                found = FoundEvent(event, question.header, question.is_pushed)
                 return self.here(channel, found, question.receiver)
         carried = f"this station has the channel with {', '.join(channel.type_names)}"
         return self._sayer(channel, question)("not wanted", "lookup", f"{carried}, not with {question.type}")
+
+    def _unreadable(self, channel: Channel[Any], question: WhyQuestion, error: HeliographError) -> Why:
+        """The class of this station does not fit the event: its receivers get none such."""
+        say = self._sayer(channel, question)
+        names = _names(channel)
+        if question.receiver not in names and f"group {question.receiver}" not in names:
+            return msgspec.structs.replace(
+                say(UNKNOWN, "lookup", "no receiver of that name"), receivers=tuple(names)
+            )
+        return say("not wanted", "lookup", f"its class of {question.type} does not fit the event: {error}")
 
     def here(self, channel: Channel[Any], found: FoundEvent, name: str) -> Why:
         """The answer for a receiver of this station."""

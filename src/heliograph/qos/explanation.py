@@ -12,8 +12,8 @@
 Each policy that keeps the two apart has to change on one side or the other, so the smallest change is one for
 each; on the side that changes, the value is the nearest one that is enough. Two sides may also never meet
 though their policies agree: other domains, topics (with a probable mistake in a name), types (with the
-field), or partitions. `hg.explain` takes writers and readers of `heliograph.facades.dcps`, the QoS of both,
-or the `hg.QoS` of two channels.
+field), partitions, or a filter that nothing meets. `hg.explain` takes writers and readers of
+`heliograph.facades.dcps`, the QoS of both, or the `hg.QoS` of two channels.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """The type's fields and their types, in order; empty where nobody knows."""
     name: str = ""
     """How sentences call it."""
+    never: str = ""
+    """Of a reader with a filter: why that is never true, where it is known."""
 
 
 @runtime_checkable
@@ -197,6 +199,8 @@ def _why_apart(writer: Endpoint, reader: Endpoint) -> Iterator[str]:
         yield f"topic {writer.topic}: {types}"
     elif writer.fields and reader.fields:
         yield from _other_fields(writer, reader)
+    if reader.never:
+        yield f"the reader's filter lets nothing pass: {reader.never}"
     ours, theirs = (end.policies.get("partition") for end in (writer, reader))
     if ours is not None and theirs is not None and not share_partition(ours.names, theirs.names):
         yield (
@@ -207,8 +211,12 @@ def _why_apart(writer: Endpoint, reader: Endpoint) -> Iterator[str]:
 
 def _other_topics(writer: str, reader: str) -> str:
     reason = f"the writer's topic is {writer!r}, the reader's {reader!r}"
-    alike = SequenceMatcher(None, writer, reader).ratio()
-    return f"{reason}: probably a mistake in one of the names" if alike >= PROBABLY_MEANT else reason
+    return f"{reason}: probably a mistake in one of the names" if is_alike(writer, reader) else reason
+
+
+def is_alike(one: str, other: str) -> bool:
+    """Whether one of two names is probably a mistake in writing the other."""
+    return SequenceMatcher(None, one, other).ratio() >= PROBABLY_MEANT
 
 
 def _other_fields(writer: Endpoint, reader: Endpoint) -> Iterator[str]:

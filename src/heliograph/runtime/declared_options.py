@@ -35,6 +35,8 @@ from typing import (
 
 import msgspec
 
+from heliograph.errors import sentences
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -64,7 +66,9 @@ class Choice(msgspec.Struct, frozen=True):
         return "one of " + ", ".join(self.words)
 
     def why_not(self, value: Any) -> str | None:
-        return None if isinstance(value, str) and value in self.words else self.text
+        if isinstance(value, str) and value in self.words:
+            return None
+        return self.text + (sentences.hint(value, self.words) if isinstance(value, str) else "")
 
 
 class NumberRange(msgspec.Struct, frozen=True):

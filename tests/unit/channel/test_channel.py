@@ -894,3 +894,33 @@ class TestStation:
 def no_threads_stay(station: Station) -> Iterator[None]:
     yield
     station.close(timeout=1.0)
+
+
+def test_a_channel_that_is_open_with_less_than_is_asked_for_is_explained() -> None:
+    with hg.Station() as station:
+        station.channel("explained", Track, qos=hg.QoS(reliability="best-effort"))
+        asked = hg.QoS(reliability="reliable")
+        with pytest.raises(NotPossible) as refused:
+            station.channel("explained", Track, qos=asked)
+    assert str(hg.explain(hg.QoS(reliability="best-effort"), asked)) in str(refused.value)
+
+
+def test_a_word_that_is_none_of_those_allowed_gets_the_one_that_was_meant() -> None:
+    with hg.Station() as station:
+        channel = station.channel("hinted", Track)
+        with pytest.raises(hg.HeliographError, match=r"did you mean drop_oldest\?"):
+            channel.consumer(overflow="drop-oldest")  # type: ignore[call-overload]
+    with pytest.raises(hg.InvalidQoS, match=r"did you mean transient-local\?"):
+        hg.QoS(durability="transient_local")  # type: ignore[arg-type]
+
+
+def test_a_start_at_the_beginning_is_no_use_where_nothing_is_kept_and_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with hg.Station() as station:
+        station.channel("kept", Track, qos=hg.QoS(durability="transient")).consumer(
+            name="one", start="earliest"
+        ).close()
+        assert caplog.text == ""
+        station.channel("unkept", Track).consumer(name="one", start="earliest").close()
+    assert "unkept keeps no events: start='earliest' begins with the next one" in caplog.text

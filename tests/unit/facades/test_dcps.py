@@ -371,6 +371,120 @@ def test_a_mismatch_is_told_to_on_error_at_both_ends() -> None:
         factory.delete_participant(participant)
 
 
+class OtherTrack(hg.Event, name="dcps.track", key="id"):
+    """Of the same name, with another type of a field."""
+
+    id: str
+
+
+def never_met(participant: dcps.DomainParticipant, cause: str) -> None:
+    """Make a pair that never meets for this cause."""
+    topic = participant.create_topic("air.tracks", Track)
+    groups = ("a", "b") if cause == "partition" else ("a", "a")
+    publisher = participant.create_publisher(dcps.PublisherQos(partition=dcps.Partition((groups[0],))))
+    subscriber = participant.create_subscriber(dcps.SubscriberQos(partition=dcps.Partition((groups[1],))))
+    publisher.create_datawriter(topic)
+    if cause == "name":
+        subscriber.create_datareader(participant.create_topic("air.track", Track))
+    elif cause == "filter":
+        fast = participant.create_contentfilteredtopic("fast", topic, "speed > 300 AND speed < %0", [100.0])
+        subscriber.create_datareader(fast)
+    else:
+        subscriber.create_datareader(topic)
+
+
+@pytest.mark.parametrize(
+    ("cause", "said"),
+    [
+        ("partition", "no partition in common: the publisher has 'a', the subscriber 'b'"),
+        ("name", "the writer's topic is 'air.tracks', the reader's 'air.track': probably a mistake"),
+        ("filter", "lets nothing pass: speed > 300.0 and speed < 100.0 are never both true"),
+    ],
+)
+def test_a_pair_that_never_meets_is_told_of_once_in_the_log_and_on_the_stations_channel(
+    caplog: pytest.LogCaptureFixture, cause: str, said: str
+) -> None:
+    factory = dcps.DomainParticipantFactory.get_instance()
+    with hg.Station() as station:
+        told = station.channel("$station", hg.StationEvent).consumer(where="kind = 'mismatch'")
+        participant = factory.create_participant(0, station=station)
+        never_met(participant, cause)
+        (event,) = told.read(10, LIMIT)
+        assert said in event.text
+        assert wait_until(lambda: caplog.text.count(said) == 1)
+        assert told.read(10, 0) == []
+        participant.delete_contained_entities()
+        factory.delete_participant(participant)
+
+
+def test_an_incompatible_pair_is_told_of_on_the_stations_channel() -> None:
+    factory = dcps.DomainParticipantFactory.get_instance()
+    with hg.Station(on_error=lambda *_: None) as station:
+        told = station.channel("$station", hg.StationEvent).consumer(where="kind = 'error'")
+        participant = factory.create_participant(0, station=station)
+        ends = Ends(participant)
+        ends.writer(deadline=dcps.Deadline(2.0))
+        ends.reader(deadline=dcps.Deadline(1.0))
+        texts = [one.text for _ in range(2) for one in told.read(1, LIMIT)]
+        assert len(texts) == 2
+        assert all("deadline (DDS 2.2.3.7): offered 2.0, requested 1.0" in text for text in texts)
+        participant.delete_contained_entities()
+        factory.delete_participant(participant)
+
+
+def test_a_query_that_the_readers_filter_excludes_is_refused(ends: Ends) -> None:
+    fast = ends.participant.create_contentfilteredtopic("fast", ends.topic, "speed > 300")
+    reader = ends.subscriber.create_datareader(fast)
+    with pytest.raises(BadParameter, match="never both true"):
+        reader.create_querycondition("speed < %0", [100.0])
+    reader.create_querycondition("speed < %0", [400.0])
+    fast_and_slow = ends.participant.create_contentfilteredtopic(
+        "x", ends.topic, "speed > 3 AND speed < %0", [9.0]
+    )
+    other = ends.subscriber.create_datareader(fast_and_slow)
+    assert other.endpoint.never == ""
+    fast_and_slow.set_expression_parameters([1.0])
+    assert "never both true" in other.endpoint.never
+
+
+def test_best_common_changes_as_little_as_will_do_and_says_what_was_granted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
+    factory = dcps.DomainParticipantFactory.get_instance()
+    with hg.Station() as station:
+        told = station.channel("$station", hg.StationEvent).consumer(where="kind = 'granted'")
+        participant = factory.create_participant(0, station=station)
+        ends = Ends(participant)
+        writer = ends.writer(deadline=dcps.Deadline(2.0))
+        asked = dcps.DataReaderQos(
+            durability=dcps.Durability("persistent"), deadline=dcps.Deadline(1.0), history=KEEP_ALL
+        )
+        reader = ends.subscriber.create_datareader(ends.topic, asked, best_common=True)
+        assert reader.get_matched_publications() == (writer.instance_handle,)
+        assert [str(one) for one in reader.granted] == [
+            "durability.kind: asked for 'persistent', granted 'volatile'",
+            "deadline.period: asked for 1.0, granted 2.0",
+        ]
+        assert reader.get_qos().history == KEEP_ALL
+        assert "granted 'volatile'" in told.read(1, LIMIT)[0].text
+        same = ends.subscriber.create_datareader(ends.topic, best_common=True)
+        assert same.granted == ()
+        assert "granted as asked" in told.read(1, LIMIT)[0].text
+        reader_of_more = ends.reader(deadline=dcps.Deadline(5.0), destination_order=BY_SOURCE)
+        strong = ends.publisher.create_datawriter(
+            ends.topic, dcps.DataWriterQos(deadline=dcps.Deadline(9.0)), best_common=True
+        )
+        assert reader_of_more.instance_handle in strong.get_matched_subscriptions()
+        assert strong.get_qos().deadline.period == 2.0
+        assert "granted as asked" in caplog.text
+        participant.delete_contained_entities()
+        factory.delete_participant(participant)
+
+
+BY_SOURCE = dcps.DestinationOrder("by-source-timestamp")
+
+
 def test_a_change_of_policy_brings_two_together_and_apart_again(ends: Ends) -> None:
     writer, reader = ends.writer(), ends.reader(deadline=dcps.Deadline(10.0))
     assert reader.get_requested_incompatible_qos_status().total_count == 1

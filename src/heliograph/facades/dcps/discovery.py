@@ -23,7 +23,7 @@ from heliograph.errors import HeliographError
 from heliograph.facades.dcps.listeners import ListenerCalls
 from heliograph.model.event import Event, info_of
 from heliograph.qos.dds_policies import DDS_POLICIES
-from heliograph.qos.explanation import Endpoint
+from heliograph.qos.explanation import Endpoint, explain_endpoints, is_alike
 from heliograph.qos.policies import QoS
 from heliograph.runtime.ports import seconds_until
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from heliograph.facades.dcps.topic import Topic, TopicChannel
     from heliograph.facades.dcps.writer import DataWriter
     from heliograph.model.event import Header
+    from heliograph.qos.negotiation import Grant
     from heliograph.station import Station
 
 log = logging.getLogger(__name__)
@@ -43,6 +44,8 @@ DISCOVERY: Final = "dcps.discovery"
 LIVELINESS: Final = "dcps.liveliness"
 LOOK_SECONDS: Final = 0.05
 """Between two looks at the stations of the domain: which are gone, and which have come to want a channel."""
+MOST_REPORTED: Final = 10_000
+"""Pairs that never meet that are remembered, so that they are said once."""
 LOOKS: Final = 40
 """After so many looks a station that announced entities, and was never there, is gone."""
 ASSERTS_PER_LEASE: Final = 4
@@ -68,6 +71,8 @@ class Announcement(Event, name="dcps.announcement", key="id"):
     """The channel of a writer."""
     channels: list[str] = []  # noqa: RUF012 - likewise
     """The channels that a reader is fed from."""
+    never: str = ""
+    """Why the filter of a reader lets nothing pass, where that is known."""
 
 
 class Assertion(Event, name="dcps.assertion", key="station"):
@@ -110,6 +115,21 @@ def announcement_of(peer: DiscoveredEndpoint, *, alive: bool) -> Announcement:
         writer=peer.writer,
         channel=peer.channel,
         channels=list(peer.channels),
+        never=end.never,
+    )
+
+
+def endpoint_of(event: Announcement, domain: int = 0) -> Endpoint:
+    """What matching knows of an entity that was announced; an error of decoding where it cannot be."""
+    names, kinds = event.fields[::2], event.fields[1::2]
+    return Endpoint(
+        policies=decode_policies(event.policies) if event.policies else {},
+        domain=domain,
+        topic=event.topic,
+        type_name=event.type_name,
+        fields=tuple(zip(names, kinds, strict=True)),
+        name=event.id,
+        never=event.never,
     )
 
 
@@ -162,6 +182,8 @@ class Domain:
         self.topics: dict[str, list[Topic[Any]]] = {}
         self.entities: dict[str, Announcement] = {}
         """All that were announced, by id; the built-in topics."""
+        self._reported: set[tuple[str, str, tuple[str, ...]]] = set()
+        """Pairs that never meet, and why: said once."""
         self._hearers: list[Callable[[Announcement], None]] = []
         self._seen: set[str] = set()
         """Stations that had the channel of discovery open."""
@@ -225,6 +247,42 @@ class Domain:
         """Tell the station's `on_error`, in a task of its own: it may hang."""
         report = partial(self._channel.report, name, None, error)
         self.station.ports.tasks.spawn_soon(f"reports {name}", report)
+
+    def report_apart(self, entity: str, writer: Endpoint, reader: Endpoint) -> None:
+        """Say once why a writer and a reader never meet: in the log, and on `$station`. Without the lock."""
+        found = explain_endpoints(writer, reader)
+        with self.lock:
+            pair = (writer.name, reader.name, found.apart)
+            if not found.apart or pair in self._reported:
+                return
+            self._reported.add(pair)
+            if len(self._reported) > MOST_REPORTED:
+                self._reported = {pair}
+        text = f"{entity}: {reader.name} gets nothing of {writer.name}: {'; '.join(found.apart)}"
+        log.warning("%s", text)
+        self.station.tell_mismatch(writer.topic, entity, text)
+
+    def report_granted(self, entity: str, topic: str, granted: tuple[Grant, ...]) -> None:
+        """Say what was granted of what an entity asked for."""
+        text = f"{entity}: {'; '.join(map(str, granted)) or 'granted as asked'}"
+        log.info("%s", text)
+        self.station.tell_mismatch(topic, entity, text, kind="granted")
+
+    def look_for_mistakes(self, entity: str, own: Endpoint, *, is_writer: bool) -> None:
+        """Say which topic was probably meant, where nobody has this one and somebody a name like it."""
+        others = self._readers if is_writer else self._writers
+        with self.lock:
+            if others.get(own.topic):
+                return
+            known = [
+                peer.endpoint
+                for topic, peers in others.items()
+                if topic != own.topic and is_alike(topic, own.topic)
+                for peer in peers.values()
+                if peer.endpoint.type_name == own.type_name
+            ]
+        for other in known:
+            self.report_apart(entity, *((own, other) if is_writer else (other, own)))
 
     # What is known
 
@@ -325,20 +383,12 @@ class Domain:
             (self.meet_reader if event.alive else self.lose_reader)(peer)
 
     def _peer(self, event: Announcement) -> DiscoveredEndpoint:
-        names, kinds = event.fields[::2], event.fields[1::2]
         return DiscoveredEndpoint(
             id=event.id,
             kind=event.kind,
             station=event.station,
             participant=event.participant,
-            endpoint=Endpoint(
-                policies=decode_policies(event.policies) if event.policies else {},
-                domain=self.number,
-                topic=event.topic,
-                type_name=event.type_name,
-                fields=tuple(zip(names, kinds, strict=True)),
-                name=event.id,
-            ),
+            endpoint=endpoint_of(event, self.number),
             writer=event.writer,
             channel=event.channel,
             channels=tuple(event.channels),

@@ -15,6 +15,8 @@ from heliograph.facades.dcps.writer import DataWriter
 from heliograph.model.event import MAX_USER_HEADER, Event
 from heliograph.model.instance_change import MOST_PARTS, CoherentPart, said_of
 from heliograph.qos.dds_policies import DataWriterQos, PublisherQos, TopicQos
+from heliograph.qos.negotiation import for_writer
+from heliograph.qos.request_offered import policies_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from heliograph.facades.dcps.statuses import StatusKind
     from heliograph.facades.dcps.topic import Topic
     from heliograph.model.instance_change import Change
+    from heliograph.qos.negotiation import Grant
 
 T = TypeVar("T", bound=Event)
 
@@ -69,13 +72,27 @@ class Publisher(Entity[PublisherQos]):
         qos: DataWriterQos | None = None,
         listener: Any = None,
         mask: Iterable[StatusKind] | None = None,
+        *,
+        best_common: bool = False,
     ) -> DataWriter[T]:
-        """A writer of a topic, enabled unless this publisher's entity_factory says otherwise."""
+        """A writer of a topic, enabled unless this publisher's entity_factory says otherwise.
+
+        With `best_common` its policies are changed so that all readers match that are known by now, as little
+        as will do; `granted` says what was changed, as do the log and `$station`.
+        """
         self.check()
         if isinstance(topic, ContentFilteredTopic):
             raise PreconditionNotMet(self.name, "a content-filtered topic has readers only; give its topic")
         topic.check()
-        writer = DataWriter(self, topic, self._default if qos is None else qos, listener, mask)
+        asked = self._default if qos is None else qos
+        granted: tuple[Grant, ...] = ()
+        if best_common:
+            others = [one.endpoint.policies for one in self.domain.readers_of(topic.name)]
+            policies, granted = for_writer(policies_of(asked), others)
+            asked = DataWriterQos(**policies)
+            self.domain.report_granted(f"writer of {topic.name}", topic.name, granted)
+        writer = DataWriter(self, topic, asked, listener, mask)
+        writer.granted = granted
         if self.is_enabled and self._qos.entity_factory.autoenable:
             writer.enable()
         self._writers.append(writer)

@@ -34,6 +34,7 @@ from heliograph.facades.dcps.statuses import (
 )
 from heliograph.facades.dcps.topic import ContentFilteredTopic, channel_of
 from heliograph.facades.dcps.writer import is_apart
+from heliograph.filters.contradiction import why_never
 from heliograph.model.event import Event, info_of
 from heliograph.model.instance_change import change_of
 from heliograph.qos.dds_policies import DataReaderQos, DataWriterQos, ResourceLimits
@@ -48,8 +49,10 @@ if TYPE_CHECKING:
     from heliograph.facades.dcps.statuses import StatusKind
     from heliograph.facades.dcps.subscriber import Subscriber
     from heliograph.facades.dcps.topic import Topic, TopicChannel
+    from heliograph.filters.typed import Node
     from heliograph.model.event import Header
     from heliograph.model.instance_change import CoherentPart
+    from heliograph.qos.negotiation import Grant
     from heliograph.qos.request_offered import Incompatible
 
 log = logging.getLogger(__name__)
@@ -162,6 +165,8 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
         self._timer_due: int | None = None
         self._conditions: list[ReadCondition] = []
         self._time_ns = self.domain.clock.time_ns
+        self.granted: tuple[Grant, ...] = ()
+        """What `best_common` has changed of its policies."""
         self.peer = self._peer()
 
     @property
@@ -181,6 +186,7 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
         self.announce()
         for writer in self.domain.writers_of(self.topic.name):
             self.meet(writer)
+        self.domain.look_for_mistakes(self.name, self.endpoint, is_writer=False)
 
     def _qos_changed(self) -> None:
         with self.domain.lock:
@@ -203,6 +209,7 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
                 feeds = [feed for feed in self._feeds.values() if feed is not None]
             for feed in feeds:
                 feed.change(**self._where)
+            self._qos_changed()  # whether it lets anything pass
 
     def _open_feed(self, asked: TopicChannel) -> bool:
         """Be fed from a channel; whether that is new. Without the lock."""
@@ -259,9 +266,18 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
                 type_name=self.topic.type_name,
                 fields=fields_of(self.topic.cls),
                 name=self.instance_handle,
+                never=self._never(),
             ),
             channels=channels,
         )
+
+    def _never(self, *queries: Node) -> str:
+        """Why its filter, with these, lets nothing pass; empty where it may."""
+        nodes = list(queries)
+        if self._where:
+            condition: Any = self.topic.channel().select(**self._where).conditions[self.topic.cls]
+            nodes.append(condition.checked.node)
+        return (why_never(*nodes) or "") if nodes else ""
 
     def announce(self, *, alive: bool = True) -> None:
         """Tell the domain of it, as it is now."""
@@ -297,6 +313,7 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
             self.lose(writer)
             with self.domain.lock:
                 self._apart.add(writer.writer)
+            self.domain.report_apart(self.name, theirs, ours)
             return
         found = incompatible(theirs.policies, ours.policies)
         if found:
@@ -760,6 +777,8 @@ class DataReader(Entity[DataReaderQos], Generic[T]):
         condition: Any = selected.conditions[self.topic.cls]
         if condition.needs_header:
             raise BadParameter(self.name, "a query is about the data of samples, not about their header")
+        if never := self._never(condition.checked.node):
+            raise BadParameter(self.name, f"no sample of this reader can meet the query: {never}")
         return msgspec.structs.replace(wanted, holds=lambda data: condition.holds(data, None))
 
     def delete_readcondition(self, condition: ReadCondition) -> None:

@@ -12,8 +12,11 @@ from heliograph.facades.dcps.group_access import GroupAccess, in_order
 from heliograph.facades.dcps.listeners import Listening
 from heliograph.facades.dcps.publisher import copied_from_topic
 from heliograph.facades.dcps.reader import DataReader, _wanted
+from heliograph.facades.dcps.topic import ContentFilteredTopic
 from heliograph.model.event import Event
 from heliograph.qos.dds_policies import DataReaderQos, SubscriberQos, TopicQos
+from heliograph.qos.negotiation import for_reader
+from heliograph.qos.request_offered import policies_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,7 +24,8 @@ if TYPE_CHECKING:
     from heliograph.channel.queueing.reader_cache import InstanceState, SampleState, ViewState
     from heliograph.facades.dcps.participant import DomainParticipant
     from heliograph.facades.dcps.statuses import StatusKind
-    from heliograph.facades.dcps.topic import ContentFilteredTopic, Topic
+    from heliograph.facades.dcps.topic import Topic
+    from heliograph.qos.negotiation import Grant
 
 T = TypeVar("T", bound=Event)
 
@@ -61,10 +65,25 @@ class Subscriber(Entity[SubscriberQos]):
         qos: DataReaderQos | None = None,
         listener: Any = None,
         mask: Iterable[StatusKind] | None = None,
+        *,
+        best_common: bool = False,
     ) -> DataReader[T]:
-        """A reader of a topic, enabled unless this subscriber's entity_factory says otherwise."""
+        """A reader of a topic, enabled unless this subscriber's entity_factory says otherwise.
+
+        With `best_common` its policies are changed so that all writers match that are known by now, as little
+        as will do; `granted` says what was changed, as do the log and `$station`.
+        """
         self.check()
-        reader = DataReader(self, topic, self._default if qos is None else qos, listener, mask)
+        asked = self._default if qos is None else qos
+        granted: tuple[Grant, ...] = ()
+        if best_common:
+            known = topic.topic.name if isinstance(topic, ContentFilteredTopic) else topic.name
+            others = [one.endpoint.policies for one in self.domain.writers_of(known)]
+            policies, granted = for_reader(policies_of(asked), others)
+            asked = DataReaderQos(**policies)
+            self.domain.report_granted(f"reader of {topic.name}", topic.name, granted)
+        reader = DataReader(self, topic, asked, listener, mask)
+        reader.granted = granted
         self._readers.append(reader)
         try:
             if self.is_enabled and self._qos.entity_factory.autoenable:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from heliograph.facades.dcps.statuses import StatusKind
     from heliograph.facades.dcps.topic import Topic
     from heliograph.model.instance_change import Change, CoherentPart
+    from heliograph.qos.negotiation import Grant
 
 T = TypeVar("T", bound=Event)
 
@@ -65,7 +66,7 @@ class _Registered:
 
 def is_apart(writer: Endpoint, reader: Endpoint) -> bool:
     """Whether two ends never meet: that is no incompatibility."""
-    if writer.type_name != reader.type_name:
+    if writer.type_name != reader.type_name or reader.never:
         return True
     return not share_partition(writer.policies["partition"].names, reader.policies["partition"].names)
 
@@ -115,6 +116,8 @@ class DataWriter(Entity[DataWriterQos], Generic[T]):
         """Held while samples that waited together are sent, so that they keep their order."""
         self._waiting: list[T] = []
         """Samples within their latency budget."""
+        self.granted: tuple[Grant, ...] = ()
+        """What `best_common` has changed of its policies."""
         self.peer = self._peer()
 
     @property
@@ -162,6 +165,7 @@ class DataWriter(Entity[DataWriterQos], Generic[T]):
         self.announce()
         for reader in self.domain.readers_of(self.topic.name):
             self.meet(reader)
+        self.domain.look_for_mistakes(self.name, self.endpoint, is_writer=True)
 
     def _qos_changed(self) -> None:
         self._use_qos()
@@ -248,6 +252,7 @@ class DataWriter(Entity[DataWriterQos], Generic[T]):
         ours, theirs = self.peer.endpoint, reader.endpoint
         if is_apart(ours, theirs):
             self.lose(reader)
+            self.domain.report_apart(self.name, ours, theirs)
             return
         found = incompatible(ours.policies, theirs.policies)
         with self.domain.lock:
