@@ -272,7 +272,7 @@ def dds_topics(tower: hg.Station) -> Iterator[dcps.DomainParticipant]:
     factory = dcps.DomainParticipantFactory.get_instance()
     here = factory.create_participant(0, station=tower)
     topics = {
-        name: here.create_topic(f"air.{name}", Track) for name in ("qos", "partition", "filter", "name")
+        name: here.create_topic(f"air.{name}", Track) for name in ("qos", "partition", "filter", "names")
     }
     publisher, subscriber = here.create_publisher(), here.create_subscriber()
     for topic in topics.values():
@@ -282,7 +282,7 @@ def dds_topics(tower: hg.Station) -> Iterator[dcps.DomainParticipant]:
     north.create_datareader(topics["partition"])
     never = here.create_contentfilteredtopic("never", topics["filter"], "speed > 300 AND speed < 100")
     subscriber.create_datareader(never)
-    subscriber.create_datareader(here.create_topic("air.nane", Track))
+    subscriber.create_datareader(here.create_topic("air.name", Track))
     yield here
     here.delete_contained_entities()
     factory.delete_participant(here)
@@ -296,7 +296,7 @@ def test_the_doctor_explains_every_pair_of_dds_that_does_not_match(
         "topic air.qos": "durability: offered kind volatile, requested kind persistent",
         "topic air.partition": "no partition in common",
         "topic air.filter": "speed > 300.0 and speed < 100.0 are never both true",
-        "topic air.nane": "probably a mistake in one of the names",
+        "topic air.name": "probably a mistake in one of the names",
     }
     for where, text in expected.items():
         assert text in found[where]["text"]
