@@ -909,7 +909,7 @@ def test_a_word_that_is_none_of_those_allowed_gets_the_one_that_was_meant() -> N
     with hg.Station() as station:
         channel = station.channel("hinted", Track)
         with pytest.raises(hg.HeliographError, match=r"did you mean drop_oldest\?"):
-            channel.consumer(overflow="drop-oldest")  # type: ignore[call-overload]
+            channel.consumer(overflow="drop-oldest")  # type: ignore[arg-type]
     with pytest.raises(hg.InvalidQoS, match=r"did you mean transient-local\?"):
         hg.QoS(durability="transient_local")  # type: ignore[arg-type]
 
