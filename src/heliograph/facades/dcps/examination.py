@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from heliograph.station import Station
 
 MOST_FINDINGS: Final = 50
-FETCH_LIMIT: Final = 5.0
+FETCH_SECONDS: Final = 5.0
 
 
 def announced(here: Station) -> list[Announcement]:
@@ -39,7 +39,7 @@ def announced(here: Station) -> list[Announcement]:
 
     channel = here.channel(DISCOVERY, Announcement, qos=QoS(durability="transient-local", history=1))
     with channel.consumer() as consumer:
-        mesh.wait_fetched(FETCH_LIMIT)
+        mesh.wait_fetched(FETCH_SECONDS)
         found = {one.id: one for one in consumer.read(100_000, 0.2)}
     return [one for one in found.values() if one.alive]
 
