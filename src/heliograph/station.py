@@ -325,7 +325,8 @@ class Station:
             lambda: self._services,
             self._open_derived,
             self._channels.get,
-            self.channels,
+            # Without the station's lock, which whoever opens a channel holds while it waits for others.
+            lambda: tuple(self._channels.values()),
             self.mesh,
             self.ports.tasks,
         )

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
+
+import msgspec
 
 import heliograph as hg
+from heliograph.derived.derivations import Derivations
+from heliograph.links.mesh.mesh import Mesh
 from tests.e2e.link_process import say
 from tests.e2e.link_support import LIMIT, open_station
 
@@ -56,18 +61,18 @@ def receive() -> None:
         sys.stdin.read()
 
 
-def older() -> None:
-    """As a station whose class lacks what is derived: push, when standard input says so."""
+def older(folder: str = "") -> None:
+    """As a station of a version that derives nothing: push as `supply` does."""
+    mesh: Any = Mesh
+    derivations: Any = Derivations
+    hello = mesh._hello
 
-    class Row(hg.Event, name="derived.row", key="id"):
-        id: int
+    def without(*args: Any, **more: Any) -> Any:
+        return msgspec.structs.replace(hello(*args, **more), derives=False)
 
-    with open_station(name="older") as station:
-        rows = station.channel("rows", Row)
-        say("open")
-        for line in sys.stdin:
-            rows.push(Row(int(line)))
-            say("pushed", line.strip())
+    mesh._hello = without
+    derivations.look_soon = lambda _: None  # it knows nothing of them
+    supply(folder)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import heliograph as hg
 from heliograph.cli import app
+from heliograph.errors import NotPossible
 from tests.e2e.derived_process import NOTE, SELECT, WHERE, Row
 from tests.e2e.link_programs import Program
 from tests.e2e.link_support import LIMIT, TRANSPORT, open_station, own_meeting_folder, wait_until
@@ -159,3 +160,42 @@ def test_helio_sub_selects_columns_at_the_source() -> None:
     )
     assert refused.exit_code != 0
     assert "name it instead of a pattern" in str(refused.exception)
+
+
+def test_a_receiver_derives_by_itself_what_an_older_station_pushes() -> None:
+    with running(("supply",), ("older",)) as (source, older), open_station() as station:
+        source.says("open")
+        older.says("open")
+        channel = station.channel("rows", Row)
+        derived = channel.derive(SELECT, where=WHERE)
+        got: list[tuple[str, int, float]] = []
+        derived.subscribe(lambda event, header: got.append((header.supplier, event.id, event.double)))
+        whole: list[int] = []
+        for program in (source, older):
+            tell(program, "match 1", "matched")
+        tell(source, "100", "pushed")
+        tell(older, "100", "pushed")
+        wanted = [(n, 2.0 * n) for n in range(0, 100, 10)]
+        assert wait_until(lambda: len(got) >= 2 * len(wanted))
+        channel.subscribe(lambda event: whole.append(event.id))  # whole events beside: nothing comes twice
+        for program in (source, older):
+            tell(program, "match 2", "matched")
+            tell(program, "100", "pushed")
+        wanted += [(100 + n, 2.0 * n) for n in range(0, 100, 10)]
+        assert wait_until(lambda: len(got) >= 2 * len(wanted) and len(whole) >= 200)
+        by_supplier: dict[str, list[tuple[int, float]]] = {}
+        for supplier, row, double in got:
+            by_supplier.setdefault(supplier, []).append((row, double))
+        assert list(by_supplier.values()) == [wanted, wanted]
+        assert stats(older)["derived"] == []
+        derived.close()
+        assert wait_until(lambda: stats(source)["derived"] == [])
+
+
+def test_a_history_that_an_older_station_keeps_is_refused_by_name(tmp_path: Path) -> None:
+    with running(("older", str(tmp_path / "data"))) as (older,), open_station() as station:
+        older.says("open")
+        rows = station.channel("rows", Row, qos=hg.QoS(durability="persistent"))
+        with pytest.raises(NotPossible, match="is of a version that derives nothing"):
+            rows.derive(SELECT)
+        assert rows.consumer(start="earliest").pull(0.1) is None

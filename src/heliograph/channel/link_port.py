@@ -10,7 +10,7 @@ from heliograph.channel.publish.acks import passing_from_elsewhere
 from heliograph.channel.publish.first_arrivals import FirstArrivals
 from heliograph.channel.publish.remote_supplier import RemotePersistentSupplier, RemoteSupplier
 from heliograph.channel.receive.subscription import QueuedReceiver
-from heliograph.channel.routing.forwarding import HERE, Origin
+from heliograph.channel.routing.forwarding import ELSEWHERE, Origin
 from heliograph.channel.selection import Selection
 from heliograph.model.event import Event, EventId
 from heliograph.runtime.ports import seconds_until
@@ -69,9 +69,9 @@ class LinkPort(Generic[T]):
         name: str,
         on_acked: Callable[[EventId], object] = lambda _: None,
         supervisor: Supervisor | None = None,
-        behind: object | None = None,
+        origin: Origin = ELSEWHERE,
     ) -> RemoteSupplier | RemotePersistentSupplier:
-        """A way in for events that were pushed elsewhere, behind that worker of this station if there is one.
+        """A way in for events that were pushed elsewhere.
 
         Where receivers acknowledge, `on_acked` is told of each event that all of them have; a supervisor of
         each that they have come to an end with.
@@ -85,18 +85,21 @@ class LinkPort(Generic[T]):
             settling.supervisor = supervisor
         with self._members.lock:
             intake = RemoteSupplier(self._channel, name, entering, settling)
-            intake.origin = Origin(is_here=False, worker=behind)
+            intake.origin = origin
             self._members.check_open()
             self._members.suppliers.append(intake)
         with self._members.still():
             self._members.rebuild()
         return intake
 
-    def inlet(self, name: str) -> RemoteSupplier:
-        """A way in for events that this station makes of those of another channel: they go to all peers."""
+    def inlet(self, name: str, origin: Origin) -> RemoteSupplier:
+        """A way in for events that this station makes of those of another channel.
+
+        Of what was pushed here, they go to all peers; of what came from elsewhere, to receivers here.
+        """
         with self._members.lock:
             inlet = RemoteSupplier(self._channel, name)
-            inlet.origin, inlet.names_itself = HERE, False
+            inlet.origin, inlet.names_itself = origin, False
             self._members.check_open()
             self._members.suppliers.append(inlet)
         with self._members.still():
@@ -125,6 +128,18 @@ class LinkPort(Generic[T]):
         """Have those look again who wait for receivers: a derived channel has others by now."""
         with self._members.lock:
             self._members.changed.notify_all()
+
+    def join_tap(self, tap: QueuedReceiver, is_asked: Callable[[], bool]) -> None:
+        """Add a receiver that derives what stations bring that do not, while that is asked for here."""
+        with self._members.lock:
+            self._members.forwarding.tap(tap.name, is_asked)
+        self.join_gateway(tap)
+
+    def asked_taps(self) -> tuple[Receiver, ...]:
+        """Those that derive for stations that do not, of what a program of this station has asked for."""
+        with self._members.lock:
+            names = self._members.forwarding.asked_taps()
+            return tuple(gateway for name, gateway in self._members.gateways.items() if name in names)
 
     def tap(self, told: OnDurable) -> None:
         """Tell this what becomes durable of what this station keeps, after all receivers."""

@@ -21,7 +21,7 @@ from heliograph.channel.receive.subscription import InlineSubscription, QueuedRe
 from heliograph.channel.routing.compiler import Route, Target, build_route
 from heliograph.channel.routing.conditions import AnyCondition, ReceiverCondition, for_source
 from heliograph.channel.routing.filter_index import MERGED, FilterIndex
-from heliograph.channel.routing.forwarding import ELSEWHERE, Forwarding
+from heliograph.channel.routing.forwarding import ELSEWHERE, HERE, Forwarding
 from heliograph.channel.routing.groups import Group
 from heliograph.channel.selection import Selection, check_coalescing, check_names, conditions_for, made_of
 from heliograph.errors import Closed, ExpressionError, NotPossible
@@ -287,7 +287,8 @@ class Registry(Generic[T]):
         local = self._local_targets()
         gateways = {n: Target(g.selection.conditions, queue=g.queue) for n, g in self.gateways.items()}
         keep = self.history.keep if self.history.keeps else None
-        self._targets, self._own_routes = [*local, *gateways.values()], {}
+        onward = [gateways[name] for name in self.forwarding.goes_on_to(gateways, HERE)]
+        self._targets, self._own_routes = [*local, *onward], {}
         self._sources = [sources for target in self._targets for sources in _sources_of(target)]
         self.routes = self._build(self._targets, keep)
         if self.feed is not None:

@@ -18,13 +18,16 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from heliograph.channel.derived_channel import DerivedChannel, Derives
+from heliograph.channel.routing.forwarding import ELSEWHERE, HERE
 from heliograph.channel.selection import ReceiverOptions, parsed
 from heliograph.delivery.records import RESERVED
 from heliograph.derived.store import DerivedStore
 from heliograph.derived.tap import Tap
 from heliograph.derived.transform import Transform
 from heliograph.errors import HeliographError, NotPossible
+from heliograph.errors.sentences import station_text
 from heliograph.links.interest.derivations import read_derivation
+from heliograph.links.session.rpc import reply_apart
 from heliograph.model.event import Event, info_of
 from heliograph.qos.policies import QoS
 from heliograph.runtime.task_pool import TaskPool
@@ -115,6 +118,7 @@ class Derivations:
                 _check_same(known, into)
                 known.derives.asked[0] = True
                 channel = known
+                self._derive_for_older(known)
             else:
                 channel = self._open(original, cls, made, into, is_asked=True)
             assert channel.derives is not None
@@ -161,11 +165,31 @@ class Derivations:
         channel = self._open_channel(name, derived_cls, qos, services, begin)
         original.neighbours.count_derived(channel, name)
         if original.store is None:
-            inlet = channel.neighbours.inlet(f"derived from {original.name}")
+            inlet = channel.neighbours.inlet(f"derived from {original.name}", HERE)
             tap = Tap(original, f"derived {derivation.digest}", selection, transform, inlet, self._pool)
             taps.append(tap)
             original.neighbours.join_gateway(tap)
+            self._derive_for_older(channel)
         return channel
+
+    def _derive_for_older(self, channel: Channel[Any]) -> None:
+        """Have this station derive what stations bring that do not, if it is asked for here."""
+        derives, mesh = channel.derives, self._mesh
+        if mesh is None or derives is None or not derives.is_asked or channel.store is not None:
+            return
+        if all(mesh.derives_there(other.station) for other in mesh.stations()):
+            return
+        original, derivation = derives.original, derives.derivation
+        name = f"derived {derivation.digest} elsewhere"
+        if any(receiver.name == name for receiver in original.receivers()):
+            return
+        cls = next(cls for cls in original.types if info_of(cls).name == derivation.type)
+        inlet = channel.neighbours.inlet(f"derived from {original.name} elsewhere", ELSEWHERE)
+        transform = Transform(derivation, channel.name, derives.transform.cls)
+        selection = original.selected(**_options(derivation, cls))
+        tap = Tap(original, name, selection, transform, inlet, self._pool)
+        original.neighbours.join_tap(tap, lambda: derives.is_asked)
+        mesh.tell(original)
 
     def _store_of(
         self,
@@ -202,8 +226,10 @@ class Derivations:
             original.neighbours.count_derived(None, channel.name)
             tap = f"derived {channel.derives.derivation.digest}"
             for receiver in original.receivers():
-                if receiver.name == tap and isinstance(receiver, Tap):
+                if receiver.name.startswith(tap) and isinstance(receiver, Tap):
                     original.drop_receiver(receiver)
+                    if self._mesh is not None:
+                        self._mesh.tell(original, again=True)
             store = channel.store
             if isinstance(store, DerivedStore):
                 original.neighbours.untap(store.durable)
@@ -224,12 +250,18 @@ class Derivations:
         assert mesh is not None
         for station in mesh.stations():
             if any(s.name == derivation.channel and s.keeper is not None for s in station.channels):
+                if not mesh.derives_there(station.station):
+                    raise NotPossible(
+                        derivation.channel,
+                        f"station {station_text(station.station, station.name)}, which keeps it, is of a "
+                        "version that derives nothing: read whole events, or start a newer version there",
+                    )
                 mesh.ask(station.station, "derived.open", derivation.as_data())
 
     def _asked_to_open(self, _: int, body: msgspec.Raw, reply: Callable[[Any], None]) -> None:
         derivation = read_derivation(msgspec.msgpack.decode(body), "another station")
-        self._open_for_others(derivation)
-        reply(None)
+        work = partial(self._open_for_others, derivation)
+        reply_apart(self._tasks, f"derives of {derivation.channel}", reply, work)
 
     def _open_for_others(self, derivation: Derivation) -> None:
         original = self._channel(derivation.channel)
@@ -291,6 +323,9 @@ class Derivations:
         for channel in self._channels():
             if channel.derives is not None and not channel.derives.is_asked and channel.name not in asked:
                 channel.close()
+            elif channel.derives is not None and not channel.closed:
+                with self._lock:
+                    self._derive_for_older(channel)
 
     def close(self) -> None:
         with self._looking:

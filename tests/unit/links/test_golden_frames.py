@@ -36,7 +36,13 @@ def frames() -> dict[str, str]:
     _, columns = writer.run(Note, [(Note(5), header, 0)] * 4)
     made = {
         "hello": m.hello_frame(
-            m.Hello(1, "n", "d", 2, 3, 4, lanes, True, True, secret=b"s", oldest=m.OLDEST, streams=True)
+            m.Hello(
+                *(1, "n", "d", 2, 3, 4, lanes, True, True),
+                secret=b"s",
+                oldest=m.OLDEST,
+                streams=True,
+                derives=True,
+            )
         ),
         "state": m.state_frame(m.State(lanes, lanes, ((1, 2, 3),), True, 1_000)),
         "bye": m.bye_frame("x"),
@@ -97,6 +103,32 @@ GOLDEN: dict[int, dict[str, str]] = {
         "piece": "02000000010000000100000009000000000000000100080000000000000008000000000078",
         "heartbeat": "0300000001000000000000000900000000000000",
     },
+    6: {
+        "hello": "0148454c494f06009d01a16ea16402030496010203040506c3c3c4017304c3c3",
+        "state": "039596010203040506960102030405069193010203c3cd03e8",
+        "bye": "0478",
+        "record": (
+            "020300000100000008000000000000000007000000010000003500000091939105dc0012a163ab676f6c64656e"
+            "2e6e6f7465a17301077bc40c0ccd48906184ea0d074a848203910509c0c0c0c000c0c0c200"
+        ),
+        "record with a lifespan": (
+            "020300000100000008000000000000000007000000010000003900000091939105dc0012a163ab676f6c64656e"
+            "2e6e6f7465a17301077bc40c0ccd48906184ea0d074a848203910509c0c0c0cd01f400c0c0c2cd03e8"
+        ),
+        "columns": "0107000000040000001d0000009ba173010300c0940707070794090909097bc0c0949105910591059105",
+        "messages": "9392a4676f6e65a16393a4666c6f77a163c394a361736b01a174c0",
+        "streams": (
+            "9396ac73747265616d2d626567696e01a163d92031633862393436343965353265303466643064313734333664"
+            "3862396337636496010203040506"
+            "0293aa73747265616d2d656e64029601020304050693aa73747265616d2d61636b0196010203040506"
+        ),
+        "put": (
+            "01000000010000000100000009000000000000000007000000010000003500000091939105dc0012a163ab676f6c64656e"
+            "2e6e6f7465a17301077bc40c0ccd48906184ea0d074a848203910509c0c0c0c000c0c0c200"
+        ),
+        "piece": "02000000010000000100000009000000000000000100080000000000000008000000000078",
+        "heartbeat": "0300000001000000000000000900000000000000",
+    },
 }
 
 
@@ -107,3 +139,8 @@ def test_frames_of_this_version_look_as_they_did() -> None:
 def test_a_hello_of_the_version_before_is_read_and_takes_no_streams() -> None:
     hello = m.read_hello(memoryview(bytes.fromhex(GOLDEN[4]["hello"])), "peer")
     assert (hello.station, hello.oldest, hello.streams) == (1, 4, False)
+
+
+def test_a_hello_of_version_five_takes_streams_and_derives_nothing() -> None:
+    hello = m.read_hello(memoryview(bytes.fromhex(GOLDEN[5]["hello"])), "peer")
+    assert (hello.station, hello.oldest, hello.streams, hello.derives) == (1, 4, True, False)

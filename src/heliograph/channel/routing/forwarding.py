@@ -2,8 +2,9 @@
 
 | pushed | goes on to |
 |---|---|
-| in this station | all gateways |
+| in this station | all gateways but those taps |
 | in another station | relays, but for the one behind which it was pushed |
+| in one that derives nothing | the same, and taps of what is asked for here |
 
 Every station sends what was pushed there to all who want it, so what came from one goes to no other: in a
 full mesh no event comes twice, and none runs in circles. A relay is a gateway to a worker of this station
@@ -17,7 +18,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 
 class Origin(NamedTuple):
@@ -27,6 +28,8 @@ class Origin(NamedTuple):
     """Whether in this station."""
     worker: object | None = None
     """If elsewhere: the worker of this station behind which it was, if any."""
+    is_derived_here: bool = False
+    """If elsewhere: whether that station derives nothing for others, so that this one does."""
 
 
 HERE: Final = Origin(is_here=True)
@@ -50,6 +53,7 @@ class Forwarding:
 
     def __init__(self) -> None:
         self._relays: dict[str, tuple[Relay, object]] = {}
+        self._taps: dict[str, Callable[[], bool]] = {}
 
     def relay(self, gateway: Relay, worker: object) -> None:
         """A gateway gets what other stations push, but not what comes from its worker."""
@@ -58,6 +62,14 @@ class Forwarding:
     def forget(self, gateway: str) -> None:
         """It gets that no longer."""
         self._relays.pop(gateway, None)
+        self._taps.pop(gateway, None)
+
+    def tap(self, name: str, is_asked: Callable[[], bool]) -> None:
+        """A gateway derives what stations bring that do not, while programs of this station ask for it."""
+        self._taps[name] = is_asked
+
+    def asked_taps(self) -> set[str]:
+        return {name for name, is_asked in self._taps.items() if is_asked()}
 
     def relays(self, apart_from: object | None = None) -> tuple[Relay, ...]:
         """The gateways that get it, but for those of one worker."""
@@ -66,8 +78,9 @@ class Forwarding:
     def goes_on_to(self, gateways: Iterable[str], origin: Origin) -> list[str]:
         """Those of these gateways that get what was pushed there."""
         if origin.is_here:
-            return list(gateways)
-        return [name for name in gateways if self._passes(name, origin)]
+            return [name for name in gateways if name not in self._taps]
+        taps = self.asked_taps() if origin.is_derived_here else ()
+        return [name for name in gateways if name in taps or self._passes(name, origin)]
 
     def _passes(self, gateway: str, origin: Origin) -> bool:
         relay = self._relays.get(gateway)

@@ -26,15 +26,20 @@ class RemoteStation(msgspec.Struct, frozen=True):
     channels: tuple[m.ChannelState, ...]
 
 
-def describe(channel: Channel[Any], apart_from: object | None = None) -> m.ChannelState:
+def describe(
+    channel: Channel[Any], apart_from: object | None = None, *, is_derived_here: bool = False
+) -> m.ChannelState:
     """What to tell others of a channel: what receivers here want, and workers to which it is handed on.
 
-    What a worker itself is told is without what that one wants.
+    What a worker itself is told is without what that one wants. A station that derives nothing is told what
+    is derived here, too.
     """
     wants: dict[bytes, m.Want] = {}
     relayed = [relay.relayed for relay in channel.neighbours.relays(apart_from)]
     behind: list[m.ChannelState] = [state for state in relayed if state is not None]
     receivers = channel.neighbours.local_receivers()
+    if is_derived_here:
+        receivers += channel.neighbours.asked_taps()
     store = channel.store
     for receiver in receivers:
         selection = receiver.selection

@@ -102,8 +102,8 @@ class Egress:
 
     def for_peer(self, peer: Peer, channel: Channel[Any], state: m.ChannelState) -> m.ChannelState:
         """What to tell one station of a channel. Under the lock of the mesh."""
-        if peer.worker is not None:
-            state = describe(channel, apart_from=peer.worker)
+        if peer.worker is not None or not peer.link.peer.derives:
+            state = describe(channel, apart_from=peer.worker, is_derived_here=not peer.link.peer.derives)
         if not self._comes_by_supervisor(channel, is_wanted=bool(state.wants)):
             return state
         if peer.link.station == self.supervisor:
@@ -335,6 +335,7 @@ class Egress:
                 on_left_out=lambda events: peer.losses.left_out.update({name: events}),
                 supervisor=self._told_by(peer, channel),
                 behind=peer.worker,
+                is_derived_here=not link.peer.derives,
             )
         except (Closed, ForkedStation):
             return None

@@ -12,6 +12,8 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from heliograph.channel.routing.forwarding import Origin
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -39,9 +41,11 @@ class Ingress:
         on_left_out: Callable[[int], None],
         supervisor: Supervisor | None = None,
         behind: object | None = None,
+        is_derived_here: bool = False,
     ) -> None:
         self.channel = channel
-        self.intake = channel.neighbours.intake(f"link from {peer}", on_acked, supervisor, behind)
+        origin = Origin(is_here=False, worker=behind, is_derived_here=is_derived_here)
+        self.intake = channel.neighbours.intake(f"link from {peer}", on_acked, supervisor, origin)
         self._tasks = tasks
         self._on_pause = on_pause
         self._on_left_out = on_left_out

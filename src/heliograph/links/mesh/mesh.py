@@ -207,6 +207,8 @@ class Mesh:
         )
         self._way = ToKeepers(self._keeper_of, self._questions, self._writer, ports)
         self._watchers: list[Callable[[], object]] = []
+        self.derives = True
+        """Whether this station says that it derives channels for others."""
         self._closed = False
         self._stalls = stalls or Stalls()
         self._reading = Backoff("reading a link", self._stalls)
@@ -421,6 +423,11 @@ class Mesh:
             outcome(QueryFailed(f"station {station:016x}", GONE))
             return lambda: None
         return partial(self._questions.forget, self._questions.ask_later(peer.link, topic, body, outcome))
+
+    def derives_there(self, station: int) -> bool:
+        """Whether another station derives channels that are asked for; older ones do not."""
+        peer = self._peers.get(station)
+        return peer is not None and peer.link.peer.derives
 
     def watch(self, hear: Callable[[], object]) -> None:
         """Have this called, without any lock, when what is known of other stations' channels has changed."""
@@ -664,6 +671,7 @@ class Mesh:
             streams=self._streaming is not None and connection.carrier == NETWORK,
             secret=self._transport.secret,
             oldest=m.OLDEST,
+            derives=self.derives,
         )
         return link.hello(own, resumed=resumed)
 

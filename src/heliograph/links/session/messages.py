@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from heliograph.links.contract import Buffer
     from heliograph.links.session.retransmission import Batch
 
-VERSION: Final[int] = 5
+VERSION: Final[int] = 6
 OLDEST: Final[int] = 4
 """The versions of the protocol that this station speaks; two stations speak the newest that both do."""
 MAGIC: Final = b"HELIO"
@@ -88,6 +88,8 @@ class Hello(msgspec.Struct, array_like=True, frozen=True):
     """The oldest version that the sender speaks; the newest stands before all this. 0: the newest alone."""
     streams: bool = False
     """Whether the sender takes events of this connection's network by stream, too; from version 5 on."""
+    derives: bool = False
+    """Whether the sender derives channels that others ask for; from version 6 on."""
 
 
 class State(msgspec.Struct, array_like=True, frozen=True):

@@ -32,7 +32,9 @@ class Worker:
         self.station = station
         self.peers: dict[int, Any] = {
             number: SimpleNamespace(
-                link=SimpleNamespace(station=number), advertised=SimpleNamespace(channels={}), worker=None
+                link=SimpleNamespace(station=number, peer=SimpleNamespace(derives=True)),
+                advertised=SimpleNamespace(channels={}),
+                worker=None,
             )
             for number in (SUPERVISOR, OTHER, OWN_WORKER)
         }
@@ -130,7 +132,7 @@ class Supervisor:
     def begins(self, process: int) -> Peer:
         link: Any = FakeLink(process)
         link.process = SimpleNamespace(pid=process)
-        link.peer = SimpleNamespace(session=process)
+        link.peer = SimpleNamespace(session=process, derives=True)
         self.gates.supervise(process, self.handed)
         peer = Peer(link, system_ports().tasks)
         self.gates.greet(peer, process)

@@ -9,6 +9,7 @@ import pytest
 
 import heliograph as hg
 from heliograph.channel.routing.conditions import ReceiverCondition
+from heliograph.channel.routing.forwarding import Origin
 from heliograph.links.interest.advertisement import describe
 from heliograph.links.mesh.worker_redelivery import RedeliveringGateway, WorkerRedelivery
 from heliograph.links.session.confirmation import Owed
@@ -90,7 +91,7 @@ class Worker:
         headers = [
             Header("c", info_of(type(e)).name, "there", 1, e.n, 0, info_of(type(e)).format.id) for e in events
         ]
-        intake = self.channel.neighbours.intake("link", behind=behind)
+        intake = self.channel.neighbours.intake("link", origin=Origin(is_here=False, worker=behind))
         items = list(zip(events, headers, [0] * len(events), strict=True))
         assert intake.take_in(items) == len(events)
 
