@@ -54,6 +54,12 @@ def test_consumers_histories_and_dead_letters_are_operated_on_from_elsewhere(kee
         assert told["types"] == ["air.track"]
         assert any(row["keeps"] for row in told["stations"])
 
+        plain = tracks.subscribe(lambda _: None, where="id > 100", start="now")
+        (receiver,) = helio("info", "tracks")["receivers"]
+        assert (receiver["name"], receiver["where"]) == (plain.name, "id > 100")
+        assert plain.name in CliRunner().invoke(app, ["info", "tracks", "--domain", "e2e"]).stdout
+        plain.close()
+
         assert list(helio("consumer", "seek", "tracks", "billing", "4").values()) == [4]
         with tracks.consumer(name="billing", until="now") as consumer:
             assert [track.id for track in consumer] == [4, 5, 6, 7, 8, 9]

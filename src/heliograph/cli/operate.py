@@ -124,7 +124,9 @@ def _who(state: dict[str, bool], *, has: bool) -> str:
 
 
 def info(channel: ChannelName, *, domain: Domain = "default", as_json: JsonFlag = False) -> None:
-    """Show a channel: who has it open, what it carries, its history, and how far durable consumers are."""
+    """Show a channel: who has it open, what it carries, its receivers by name, its history, and how far
+    durable consumers are.
+    """
     with opened_channel(channel, domain, "helio info") as (here, opened):
         assert here.mesh is not None
         names = {other.station: other.name for other in here.mesh.stations()}
@@ -146,12 +148,33 @@ def info(channel: ChannelName, *, domain: Domain = "default", as_json: JsonFlag 
             "durability": opened.qos.durability,
             "reliability": opened.qos.reliability,
             "stations": stations,
+            "receivers": list(_receivers(here, channel)),
             "history": [_plain(part) for part in opened.operations.info()] if opened.store else [],
         }
     if as_json:
         print_json(told)
     else:
         _print_info(told)
+
+
+def _receivers(here: Station, channel: str) -> Iterator[dict[str, Any]]:
+    """The receivers of all stations, without the gateways that stand for those of others."""
+    from heliograph.monitoring.snapshot import ask_all  # noqa: PLC0415 - as below
+
+    for station in ask_all(here.mesh, channel)[0]:
+        for found in (one for one in station.channels if one.name == channel):
+            for receiver in found.receivers:
+                if receiver.kind != "gateway":
+                    yield {
+                        "name": receiver.name,
+                        "station": station.station,
+                        "kind": receiver.kind,
+                        "where": receiver.where,
+                        "delivered": receiver.delivered,
+                        "failed": receiver.failed,
+                        "dropped": sum(receiver.dropped.values()),
+                        "waiting": receiver.pending,
+                    }
 
 
 def _plain(part: Any) -> Any:
@@ -175,6 +198,9 @@ def _print_info(told: dict[str, Any]) -> None:
         for row in told["stations"]
     ]
     print_table(list(columns), [list(row) for row in rows])
+    if told["receivers"]:
+        print_line("")
+        print_table(list(told["receivers"][0]), [list(row.values()) for row in told["receivers"]])
     for part in told["history"]:
         kept = part["watermark"] - part["earliest"]
         print_line(f"\npartition {part['partition']}, kept by {part['station']}")

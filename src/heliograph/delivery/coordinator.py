@@ -25,7 +25,7 @@ from collections import deque
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+KEEP_NS: Final = 1_000_000_000
+"""How long acknowledgements of a member that takes long for each event may wait before they are kept."""
 State: TypeAlias = tuple[int, int, int, int, frozenset[int]]
 """What is kept of a stream: low watermark, acknowledgements above it, reach, changes of attempts, and what is
 settled ahead."""
@@ -77,6 +79,8 @@ class Coordinator:
         self.name = name
         self.terms = terms
         self.clock = ports.clock
+        self._kept_at = ports.clock.monotonic_ns()
+        """When it was last seen to that what is settled is kept."""
         self._queue = queue
         self._journal = queue.journal
         self._cursors = cursors
@@ -235,13 +239,14 @@ class Coordinator:
         self._ring_all()
 
     def settle(self, member: str, number: int) -> None:
-        """Acknowledge what a member still holds; kept with the next batch."""
+        """Acknowledge what a member still holds; kept with the next batch, or after a second without one."""
         with self._lock:
             if self.closed or number not in self._window.holds(member):
                 return
             stream = self._stream_of(number).number
             low, was_full = self._window.low(stream), self._window.full
             self._settle(number)
+            self._keep_in_time()
             has_room = was_full and self._window.low(stream) > low and not self._is_full()
             is_over = self._journal is not None and self._has_ended()
         if has_room or is_over:
@@ -500,8 +505,16 @@ class Coordinator:
             acks = {place for place in acks | acking if place >= low}
         return (low, len(acks), stream.reach, stream.counted, frozenset(stream.ahead)), acks
 
+    def _keep_in_time(self) -> None:
+        """Have what a slow member has settled kept, which takes long to come to the end of a batch."""
+        if self.clock.monotonic_ns() - self._kept_at < KEEP_NS:
+            return
+        with suppress(HeliographError):  # told with the next that can be kept, and to whoever closes
+            self._keep()
+
     def _keep(self) -> None:
         """Have what is settled kept, where it has changed."""
+        self._kept_at = self.clock.monotonic_ns()
         for stream in self._kept_streams():
             self._keep_stream(stream)
 

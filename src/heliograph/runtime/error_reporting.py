@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from heliograph.errors import HistoryDamaged, HistoryGone, HistoryReset, LinkError, NotMatched, WorkerError
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+MAX_REPEATED: Final = 1_000
+"""Events and receivers of which it is remembered how often they were logged."""
 REPORT_LIMIT: Final = 1.0
 """Seconds for which whoever watches a worker waits for `on_error` to return, and then goes on."""
 
@@ -31,7 +34,7 @@ REPORT_LIMIT: Final = 1.0
 def reporter(on_error: OnError | None) -> OnError:
     """Tells `on_error`, and logs what that raises: the thread that reports has more to do."""
     if on_error is None:
-        return log_error
+        return ErrorLog()
 
     def report(receiver: str, header: Header | None, error: BaseException) -> None:
         try:
@@ -41,6 +44,32 @@ def reporter(on_error: OnError | None) -> OnError:
             log.exception("on_error raised when it was told of that")
 
     return report
+
+
+class ErrorLog:
+    """Logs errors; of one that comes again and again with the same event, ever more seldom.
+
+    A durable receiver gets an event again until it returns: the first time is logged with its traceback, then
+    the second, fourth, eighth and so on with a line.
+    """
+
+    def __init__(self) -> None:
+        self._times: dict[tuple[str, str], int] = {}
+
+    def __call__(self, receiver: str, header: Header | None, error: BaseException) -> None:
+        if header is None:
+            log_error(receiver, header, error)
+            return
+        key = receiver, str(header.id)
+        times = self._times.pop(key, 0) + 1
+        self._times[key] = times  # behind all others: what was not heard of for longest is forgotten
+        if len(self._times) > MAX_REPEATED:
+            with suppress(RuntimeError):  # another thread has changed it; the next one forgets
+                self._times.pop(next(iter(self._times)), None)
+        if times == 1:
+            log_error(receiver, header, error)
+        elif not times & (times - 1):
+            log.error("%s raised %d times for event %s: %r", receiver, times, header.id, error)
 
 
 class ErrorReports:

@@ -269,6 +269,18 @@ def test_after_a_crash_what_was_acknowledged_stays_away_and_the_rest_is_marked(b
         assert rest(consumer) == [(0, True), (2, True), (4, True), (5, True), (100, False)]
 
 
+def test_of_a_slow_consumer_only_what_it_has_in_hand_comes_again_after_a_crash(before: Rig) -> None:
+    """Though it has not come to the end of a batch."""
+    tracks = kept(before)
+    tracks.push_many([Track(n) for n in range(6)])
+    consumer = tracks.consumer(name="billing")
+    for n in range(4):
+        assert consumer.pull(0) == Track(n)
+        before.clock.advance(10.0)
+    with after(before) as tracks, tracks.consumer(name="billing") as consumer:
+        assert rest(consumer) == [(3, True), (4, True), (5, True)]
+
+
 def test_after_a_full_disk_refused_an_acknowledgement_the_event_comes_again(helio: Rig) -> None:
     """Though others are acknowledged later, which writes the cursor."""
     tracks = kept(helio)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import heliograph as hg
+from heliograph.channel.receive import acking_subscription
 from heliograph.runtime import error_reporting
 from heliograph.runtime.error_reporting import ErrorReports, reporter, run_all
 from heliograph.runtime.ports import system_ports
@@ -129,3 +130,29 @@ def test_what_is_reported_while_no_thread_is_left_is_told_when_one_is(
     assert not told
     tasks.left = 1
     assert wait_until(lambda: told == ["first", "second"])
+
+
+def test_who_raises_for_the_same_event_again_and_again_is_logged_ever_more_seldom(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raised = 0
+    with caplog.at_level(logging.ERROR), hg.Station(tmp_path) as station:
+        jobs = station.channel("jobs", Job, qos=hg.QoS(durability="persistent"))
+
+        def work(_: Job) -> None:
+            nonlocal raised
+            raised += 1
+            if raised < 20:
+                raise ValueError("this job cannot be done")
+
+        monkeypatch.setattr(acking_subscription, "FIRST_DELAY", 0.001)
+        monkeypatch.setattr(acking_subscription, "LONGEST_DELAY", 0.002)
+        jobs.subscribe(work, name="worker")
+        jobs.push(Job(1))
+        assert wait_until(lambda: raised == 20)
+    lines = [record.getMessage() for record in caplog.records if "raised" in record.getMessage()]
+    assert [line.split(" for event")[0] for line in lines] == [
+        "worker raised",
+        *(f"worker raised {times} times" for times in (2, 4, 8, 16)),
+    ]
+    assert caplog.text.count("Traceback") == 1
