@@ -23,6 +23,7 @@ from heliograph.cli import (
     flight_recorder,
     formats,
     foxglove,
+    gateway,
     journal,
     keys,
     operate,
@@ -77,6 +78,7 @@ for command in (
     replay.replay,
     flight_recorder.recorder,
     foxglove.foxglove,
+    gateway.gateway,
 ):
     app.command()(command)
 

@@ -27,6 +27,7 @@ from heliograph.runtime.option_names import names_options
 from heliograph.runtime.ports import seconds_until
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable
 
     from heliograph.channel.channel import Channel
@@ -85,12 +86,24 @@ class Gateway:
         self._crossings: dict[tuple[Channel[Any], str], Crossing] = {}
         self._ended: list[CrossingStats] = []
         self._closed = False
+        self.owns_stations = False
+        """Whether closing it closes its two stations: those that a file has opened."""
         try:
             for channel in channels:
                 self.add(channel, where=where, params=params, both=both)
         except BaseException:
             self.close()
             raise
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> Gateway:
+        """Open the gateway and the two stations that a TOML file describes.
+
+        See `heliograph.federation.gateway_file`; closing the gateway closes its stations.
+        """
+        from heliograph.federation.gateway_file import open_file  # noqa: PLC0415 - which makes gateways
+
+        return open_file(path)
 
     @names_options
     def add(self, channels: str, *, where: str | None = None, params: Any = None, both: bool = False) -> None:
@@ -128,13 +141,20 @@ class Gateway:
     def close(self) -> None:
         """Nothing crosses any more. What was not acknowledged is taken by the next gateway of this name.
 
-        The two stations stay open.
+        The two stations stay open, unless a file has opened them.
         """
         with self._lock:
             self._closed = True
             watches, self._watches = self._watches, []
             crossings = tuple(self._crossings.values())
-        run_all([*(watch.close for watch in watches), *(crossing.close for crossing in crossings)])
+        stations = (self.here, self.there) if self.owns_stations else ()
+        run_all(
+            [
+                *(watch.close for watch in watches),
+                *(crossing.close for crossing in crossings),
+                *(station.close for station in stations),
+            ]
+        )
 
     def __enter__(self) -> Self:
         return self
