@@ -54,6 +54,7 @@ from heliograph.channel.selection import (
 )
 from heliograph.errors import Closed, ForkedStation, NotPossible, PeerLost, Suspended
 from heliograph.model.event import Event, EventId, Header, info_of
+from heliograph.runtime.error_reporting import run_all
 from heliograph.runtime.option_names import insist_on_known, names_options
 from heliograph.runtime.ports import seconds_until
 from heliograph.runtime.timeouts import check_timeout
@@ -943,6 +944,7 @@ class Channel(Generic[T]):
         left: dict[str, int] = {"delayed": given_up} if given_up else {}
         left |= self._calling.close(seconds_until(self.ports.clock, deadline))
         self.asking.close()
+        ends: list[Callable[[], object]] = []
         for receiver in receivers:
             if isinstance(receiver, QueuedReceiver) and not isinstance(receiver, Consumer | GroupReceiver):
                 receiver.queue.finish()
@@ -952,14 +954,18 @@ class Channel(Generic[T]):
             pending = receiver.queue.counts().pending if isinstance(receiver, QueuedReceiver) else 0
             if pending and not isinstance(receiver, Consumer | GroupReceiver):
                 left[receiver.name] = pending
-            receiver.close()
-        if self.monitor is not None:
-            self.monitor.close()
-        if self._journal is not None:
-            self._journal.close()
+            ends.append(receiver.close)
+        # Whatever fails, such as a cursor whose keeper is away, it is closed and can be opened again.
+        run_all(
+            [
+                *ends,
+                lambda: None if self.monitor is None else self.monitor.close(),
+                lambda: None if self._journal is None else self._journal.close(),
+                lambda: self._services.closed(self),
+            ]
+        )
         if left:
             log.warning("channel %s closed with events undelivered: %s", self.name, left)
-        self._services.closed(self)
         return left
 
     @property

@@ -122,7 +122,8 @@
         ├── SimDeadlock             every task waits and no time-out will end it; names each
         ├── SimStuck                a task runs on without ever letting time pass
         ├── SimTaskFailed           an exception ended a task that nobody joined
-        └── CrashViolation          a promise did not survive a simulated power loss
+        ├── CrashViolation          a promise did not survive a simulated power loss
+        └── PromiseBroken           a promise did not hold in a simulated federation
 
 An error takes facts, keeps them as fields and composes its own sentence from them, so that programs can act
 on the fields and people can read the sentence. `retriable` says whether the same call may succeed later
@@ -269,7 +270,14 @@ from heliograph.errors.ring import (
     RingNotAvailable,
     TooManyReaders,
 )
-from heliograph.errors.simulation import CrashViolation, SimDeadlock, SimStuck, SimTaskFailed, SimulationError
+from heliograph.errors.simulation import (
+    CrashViolation,
+    PromiseBroken,
+    SimDeadlock,
+    SimStuck,
+    SimTaskFailed,
+    SimulationError,
+)
 from heliograph.errors.worker import WorkerDied, WorkerError, WorkerFailed, WorkerHung
 
 __all__ = [
@@ -368,6 +376,7 @@ __all__ = [
     "PartitionInUse",
     "PeerLost",
     "PreconditionNotMet",
+    "PromiseBroken",
     "QueryFailed",
     "QueueClosed",
     "QueueFull",

@@ -72,3 +72,10 @@ class CrashViolation(SimulationError):
         super().__init__(f"power loss at disk operation {operation} ({outcome}): {error}", seed=seed)
         self.operation = operation
         self.outcome = outcome
+
+
+class PromiseBroken(SimulationError):
+    """A promise did not hold in a simulated federation; `python -m heliograph.sim SEED` repeats it."""
+
+    def __init__(self, promise: str, *, seed: int) -> None:
+        super().__init__(promise, seed=seed)

@@ -17,24 +17,29 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from heliograph.codec import decoder, encoder
 from heliograph.errors import (
     AppendTimeout,
     CannotTell,
     Closed,
+    DecodeError,
     ExpressionError,
+    FormatError,
     HeliographError,
     JournalClosed,
     NotPossible,
     WrongEventType,
 )
-from heliograph.model.event import MAX_USER_HEADER, VIA
+from heliograph.model.event import MAX_USER_HEADER, VIA, info_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from heliograph.channel.channel import Channel
     from heliograph.channel.forwarder import Forwarded, Forwarder
     from heliograph.channel.receive.consumer import Consumer
     from heliograph.channel.receive.delivery import Delivery
-    from heliograph.model.event import Header
+    from heliograph.model.event import Event, Header
     from heliograph.station import Station
 
 log = logging.getLogger(__name__)
@@ -142,6 +147,7 @@ class Crossing:
         self._consumer: Consumer[Any] | None = None
         self._forwarder: Forwarder[Any] | None = None
         self._under_way: deque[_Sent] = deque()
+        self._converters: dict[tuple[type[Event], type[Event]], Callable[[Any], Event]] = {}
         self._last: Delivery[Any] | None = None
         """The last that is done with: acknowledging it has the disk keep all before it, too."""
         self._task = source.ports.tasks.spawn(f"gateway {near.name} to {self.target}", self._run)
@@ -305,7 +311,7 @@ class Crossing:
         except CannotTell:
             self._done(delivery, "untold")
             return
-        except (WrongEventType, NotPossible) as error:
+        except (WrongEventType, NotPossible, FormatError, DecodeError) as error:
             self._reject(delivery, error)
             return
         if forwarded.kept is not None:
@@ -319,10 +325,24 @@ class Crossing:
         assert far is not None
         assert forwarder is not None
         header = delivery.header
-        if delivery.event.__class__ not in far.types:
-            far.add_types((delivery.event.__class__,))
         marked = msgspec.structs.replace(header, headers={**(header.headers or {}), VIA: via})
-        return forwarder.push(delivery.event, marked, delivery.deadline_ns, KEEP_LIMIT)
+        return forwarder.push(self._as_there(delivery.event, far), marked, delivery.deadline_ns, KEEP_LIMIT)
+
+    def _as_there(self, event: Event, far: Channel[Any]) -> Event:
+        """The event in the class that the other domain's channel has for its type; else with its own."""
+        cls = event.__class__
+        if cls in far.types:
+            return event
+        info = info_of(cls)
+        there = next((one for one in far.types if info_of(one).name == info.name), None)
+        if there is None:
+            far.add_types((cls,))
+            return event
+        convert = self._converters.get((cls, there))
+        if convert is None:
+            encode, decode = encoder(cls).encode, decoder(info.format, there)
+            convert = self._converters[cls, there] = lambda one: decode(encode(one))
+        return convert(event)
 
     def _settle(self, most: int) -> None:
         """Acknowledge what is kept, in order, until at most so many are under way."""

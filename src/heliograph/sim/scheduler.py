@@ -101,6 +101,8 @@ class Scheduler:
         self._tasks: list[ScheduledTask] = []
         self._names: dict[str, int] = {}
         self._ready: list[ScheduledTask] = []
+        self._paused: dict[object, list[ScheduledTask]] = {}
+        """Processes that stand still, with their tasks that could run."""
         self._timers: list[tuple[int, int, int, ScheduledTask]] = []
         self._timer_count = 0
         self._steps_at_instant = 0
@@ -137,7 +139,7 @@ class Scheduler:
         task = ScheduledTask(name if number == 1 else f"{name}#{number}", run, process)
         task.baton.acquire()
         self._tasks.append(task)
-        self._ready.append(task)
+        self._paused.get(task.process, self._ready).append(task)
         return task
 
     def step(self, operation: str, subject: str = "") -> None:
@@ -190,6 +192,16 @@ class Scheduler:
             caller.killed = True
             raise Killed
 
+    def pause(self, process: object) -> None:
+        """Have no task of a process run until `go_on`, as SIGSTOP does; its clock runs on."""
+        waiting = self._paused.setdefault(process, [])
+        waiting += [task for task in self._ready if task.process is process]
+        self._ready = [task for task in self._ready if task.process is not process]
+
+    def go_on(self, process: object) -> None:
+        """As SIGCONT does."""
+        self._ready += [task for task in self._paused.pop(process, ()) if not task.ended]
+
     def halted(self) -> bool:
         """True for a task that was killed: what it still calls while unwinding must have no effect."""
         return self.current is not None and self.current.killed
@@ -223,7 +235,7 @@ class Scheduler:
     def _make_ready(self, task: ScheduledTask) -> None:
         task.parked = False
         task.wait_number += 1
-        self._ready.append(task)
+        self._paused.get(task.process, self._ready).append(task)
 
     def _set_timer(self, task: ScheduledTask, deadline_ns: int) -> None:
         if len(self._timers) > 1000 + 2 * len(self._tasks):
@@ -292,8 +304,9 @@ class Scheduler:
         """Unwind one task while everybody else holds still."""
         if task.ended:
             return
-        if task in self._ready:
-            self._ready.remove(task)
+        for waiting in (self._ready, self._paused.get(task.process, [])):
+            if task in waiting:
+                waiting.remove(task)
         task.parked = False
         task.wait_number += 1
         task.killed = True
@@ -325,6 +338,7 @@ class Scheduler:
         self._tasks.clear()
         self._names.clear()
         self._ready.clear()
+        self._paused.clear()
         self._timers.clear()
         self._steps_at_instant = 0
         return failed

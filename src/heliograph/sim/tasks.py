@@ -50,6 +50,8 @@ class SimLock:
 
     def release(self) -> None:
         if self._scheduler.halted():
+            if self.mine():  # of a process that died: others that share it, as a network is, go on
+                self.open()
             return
         if self._locked and not self.mine():
             raise RuntimeError(f"lock {self.name!r} is another task's")

@@ -101,6 +101,14 @@ class Process:
     def ports(self) -> Ports:
         return Ports(self.clock, self.tasks, self.random, self.disk)
 
+    def pause(self) -> None:
+        """As SIGSTOP: none of its tasks runs until `go_on`. Not of the process of who calls this."""
+        self._scheduler.pause(self)
+
+    def go_on(self) -> None:
+        """As SIGCONT."""
+        self._scheduler.go_on(self)
+
     def kill(self) -> Medium:
         """As `kill -9`: tasks end where they are, locks are free. Returns the disk as it stands."""
         self.disk.kill()
@@ -137,6 +145,11 @@ class Simulation:
         self.random = self.first.random
         self.disk = self.first.disk
         self.ports = self.first.ports
+
+    @property
+    def now_ns(self) -> int:
+        """Nanoseconds since the world began; no port call."""
+        return self._scheduler.now_ns
 
     @property
     def trace(self) -> Trace:

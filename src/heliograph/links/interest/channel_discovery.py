@@ -14,7 +14,7 @@ import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from heliograph.errors import Closed, HeliographError
+from heliograph.errors import Closed, HeliographError, LinkError
 from heliograph.links.history.directory import classes_of, least_qos
 
 if TYPE_CHECKING:
@@ -138,6 +138,8 @@ class ChannelDiscovery:
                 channel.add_types(new)
         except Closed:
             raise
+        except LinkError as error:  # who has it does not answer now: it is tried again with the next look
+            log.info("channel %s of another station is not subscribed to yet: %s", name, error)
         except HeliographError as error:
             self._refused[name] = formats
             log.warning("channel %s of another station is not subscribed to: %s", name, error)

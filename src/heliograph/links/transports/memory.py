@@ -3,6 +3,8 @@
     network = MemoryNetwork(ports, loss=0.1, duplication=0.1, reordering=0.1)
     a = Station(domain="air", transport=network.transport)
     network.cut(a.id, b.id)                     # the connection breaks; the next one is made at once
+    network.part(a.id, b.id)                    # they cannot reach each other until network.heal()
+    network.mute(a.id, b.id)                    # what a sends to b is lost, and not the other way
 
 Faults begin after the greeting: a connection whose hello is lost is no connection. Chance comes from the
 ports, so under a seed a run repeats exactly.
@@ -30,14 +32,16 @@ WAITING_FRAMES = 1 << 16
 class MemoryConnection:
     """One end of a connection; see `heliograph.links.contract.Connection`."""
 
-    def __init__(self, network: MemoryNetwork, peer: str) -> None:
+    def __init__(self, network: MemoryNetwork, peer: str, way: tuple[int, int] = (0, 0)) -> None:
         self._network = network
         self._peer = peer
+        self._way = way
         self._inbox: Queue[bytes] = network.ports.tasks.queue(f"frames from {peer}", WAITING_FRAMES)
         self._greeted = False
         self._held: bytes | None = None
         self.other: MemoryConnection
         self.has_unsent = False
+        self.is_closed = False
         self.carrier = "memory"
         self.process = UNKNOWN
         self.sent_bytes = 0
@@ -49,7 +53,7 @@ class MemoryConnection:
         self.sent_bytes += len(data)
         arriving = [data]
         if self._greeted:
-            arriving = self._network.mistreat(data)
+            arriving = self._network.mistreat(data, self._way)
             if self._held is not None:
                 arriving.append(self._held)
                 self._held = None
@@ -74,6 +78,8 @@ class MemoryConnection:
             frames = self._inbox.take(1_000)
         except QueueClosed:
             raise LinkLost(self._peer, "has closed the connection") from None
+        if self._network.delay and self._greeted:
+            self._network.ports.tasks.sleep(self._network.delay * self._network.ports.random.uniform())
         self.received_bytes += sum(map(len, frames))
         return [memoryview(frame) for frame in frames]
 
@@ -81,6 +87,7 @@ class MemoryConnection:
         self.close()  # who reads a queue that is closed gets what is inside
 
     def close(self) -> None:
+        self.is_closed = self.other.is_closed = True
         self._inbox.close()
         self.other._inbox.close()  # noqa: SLF001 - as above
 
@@ -98,12 +105,16 @@ class MemoryNetwork:
         self.loss = loss
         self.duplication = duplication
         self.reordering = reordering
+        self.delay = 0.0
+        """The longest that frames take, in seconds."""
         self.dropped = 0
         self.parted = False
         """While it is true no connection is made."""
         self._lock = ports.tasks.lock("network")
         self._transports: dict[int, MemoryTransport] = {}
         self._connections: dict[tuple[int, int], MemoryConnection] = {}
+        self._parted: set[tuple[int, int]] = set()
+        self._muted: set[tuple[int, int]] = set()
 
     def transport(self, station: int) -> MemoryTransport:
         return MemoryTransport(self, station)
@@ -115,8 +126,47 @@ class MemoryNetwork:
         if connection is not None:
             connection.close()
 
-    def mistreat(self, frame: bytes) -> list[bytes]:
+    def forget_closed(self, one: int, other: int) -> None:
+        """Cut what one of them has closed; a connection that the other has made since stands."""
+        current = self._connections.get((min(one, other), max(one, other)))
+        if current is not None and current.is_closed:
+            self.cut(one, other)
+
+    def part(self, one: int, other: int) -> None:
+        """Have two stations not reach each other until `heal`."""
+        self._parted.add((min(one, other), max(one, other)))
+        self.cut(one, other)
+
+    def mute(self, one: int, other: int) -> None:
+        """Lose all that one station sends to the other until `heal`; connections stand."""
+        self._muted.add((one, other))
+
+    def heal(self) -> None:
+        """Everybody reaches everybody."""
+        parted = tuple(self._parted)
+        self._parted.clear()
+        self._muted.clear()
+        for one, other in parted:
+            self.connect(one, other)
+
+    def vanish(self, station: int) -> Callable[[], None]:
+        """A station's process has died: nothing reaches it from now on. Others hear of it by the call."""
+        self._transports.pop(station, None)
+        ended = [self._connections.pop(pair) for pair in tuple(self._connections) if station in pair]
+
+        def tell() -> None:
+            for connection in ended:
+                connection.close()
+            for other in tuple(self._transports.values()):
+                other.on_gone(station)
+
+        return tell
+
+    def mistreat(self, frame: bytes, way: tuple[int, int] = (0, 0)) -> list[bytes]:
         """What arrives of a frame: it once, twice or not at all."""
+        if way in self._muted:
+            self.dropped += 1
+            return []
         if self.ports.random.uniform() < self.loss:
             self.dropped += 1
             return []
@@ -149,9 +199,11 @@ class MemoryNetwork:
         small, large = min(one, other), max(one, other)
         with self._lock:
             dialler, answerer = self._transports.get(small), self._transports.get(large)
-            if dialler is None or answerer is None or self.parted or (small, large) in self._connections:
+            is_cut = self.parted or (small, large) in self._parted
+            if dialler is None or answerer is None or is_cut or (small, large) in self._connections:
                 return
-            here, there = MemoryConnection(self, f"{large:016x}"), MemoryConnection(self, f"{small:016x}")
+            here = MemoryConnection(self, f"{large:016x}", (small, large))
+            there = MemoryConnection(self, f"{small:016x}", (large, small))
             here.other, there.other = there, here
             self._connections[small, large] = here
         try:
@@ -189,7 +241,7 @@ class MemoryTransport:
         """The network knows its connections."""
 
     def lost(self, station: int, *, soon: bool = True) -> None:  # noqa: ARG002 - here always at once
-        self._network.cut(self.station, station)
+        self._network.forget_closed(self.station, station)
         if station not in self._refused:
             with suppress(LinkLost):
                 self._network.connect(self.station, station)
