@@ -68,7 +68,6 @@ if TYPE_CHECKING:
     from heliograph.links import Identity
     from heliograph.links.broadcast.reader_admission import ChannelCarrier
     from heliograph.links.contract import Connection, StreamTransport, Transport
-    from heliograph.links.mesh.ingress import Ingress
     from heliograph.links.session.confirmation import Confirmations
     from heliograph.links.session.rpc import Outcome, Reply, Responder
     from heliograph.links.streams.gateway import StreamStats
@@ -169,7 +168,7 @@ class Mesh:
                 transport.streams,
                 ports,
                 self._questions,
-                hand_on=self._take_stream,
+                hand_on=lambda peer, run, skip: self.on_run(peer.link, run, skip, by_stream=peer),
                 begin_reading=self._begin_reading,
                 end_reading=self._end_reading,
                 new_reader=new_reader,
@@ -885,22 +884,15 @@ class Mesh:
             case m.Answer():
                 self._questions.on_answer(link, message)
 
-    def on_run(self, link: Link, run: m.Run, skip: int) -> None:
-        peer = self._peer_of(link)
+    def on_run(self, link: Link, run: m.Run, skip: int, *, by_stream: Peer | None = None) -> None:
+        """Take events in that came over a link, or `by_stream` of the network from this peer."""
+        peer = by_stream or self._peer_of(link)
         if peer is None:
             raise LinkLost(link.text, "was dropped here")
-        self._take_run(peer, run, skip, self.gates.arrivals)
-
-    def _take_stream(self, peer: Peer, run: m.Run, skip: int) -> None:
-        self._take_run(peer, run, skip, self.gates.arrivals_by_stream)
-
-    def _take_run(
-        self, peer: Peer, run: m.Run, skip: int, way_in: Callable[[Peer, str], Ingress | None]
-    ) -> None:
-        link = peer.link
         stream = peer.advertised.streams.get(run.stream)
         if stream is None:
             raise BadFrame(link.name, f"events of stream {run.stream}, which was never announced")
+        way_in = self.gates.arrivals if by_stream is None else self.gates.arrivals_by_stream
         arrivals = way_in(peer, stream.channel)
         if arrivals is None:
             peer.losses.unwanted += run.length
