@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
-from weakref import WeakSet
 
 import msgspec
 
 from heliograph.channel.names import check_channel
 from heliograph.errors import HeliographError, NotAMember, NotPossible
 from heliograph.manager.member import Member, insist_on_access
+from heliograph.manager.open_ends import OpenEnds
 from heliograph.manager.roster import Managed
 from heliograph.model.event import Event
 from heliograph.qos.policies import QoS, policies_of
@@ -80,7 +80,7 @@ class DomainManager:
         """Participants of this process, with their leases."""
         self._timer: Any = None
         self._is_renewing = False
-        self._ends: dict[tuple[str, str], WeakSet[Any]] = {}
+        self._ends: OpenEnds[tuple[str, str]] = OpenEnds()
         self._types: dict[str, tuple[type[Any], ...]] = {}
 
     # Channels
@@ -211,17 +211,12 @@ class DomainManager:
         found = self._found(member.channel)
         membership = found.managed.member(member.user)
         insist_on_access(member, membership, needs)
-        place = {
-            "group": membership.group,
-            "where": membership.where,
-            "start": {found.partition: membership.begins},
-        }
         channel = self._open(member.channel)
         # What the manager has just said may not have reached this station's channel yet.
         channel.admit(lambda: found.managed.admission, found.partition)
-        end = opening(channel, place)
+        end = opening(channel, membership.place(found.partition))
         with self._lock:
-            self._ends.setdefault((member.channel, member.user), WeakSet()).add(end)
+            self._ends.add((member.channel, member.user), end)
         return end
 
     def close(self) -> None:
@@ -244,12 +239,7 @@ class DomainManager:
     def _let_go(self, name: str, user: str) -> None:
         with self._lock:
             self._renewed.pop((name, user), None)
-            ends = tuple(self._ends.pop((name, user), ()))
-        for end in ends:
-            try:
-                end.close()
-            except HeliographError as error:
-                log.warning("%r was closed, and not all of it could be kept: %s", end, error)
+        self._ends.close((name, user))
 
     def _keep_renewing(self, name: str, user: str, lease: float) -> None:
         if not lease:

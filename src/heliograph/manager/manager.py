@@ -28,7 +28,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
-from weakref import WeakSet
 
 from heliograph.channel.history.memory import meets
 from heliograph.channel.names import check_channel, pattern_regex
@@ -54,6 +53,7 @@ from heliograph.journal.names import ACTIVITY, GROUP_PLACE
 from heliograph.journal.store import READ_ROWS, JournalStore
 from heliograph.manager.fence import ManagerFence
 from heliograph.manager.member import Member, insist_on_access
+from heliograph.manager.open_ends import OpenEnds, close_end
 from heliograph.manager.roster import Activity, EventRecord, Roster
 from heliograph.model.event import Event
 from heliograph.qos.policies import QoS
@@ -147,7 +147,7 @@ class Manager:
         """Whether a call was cut off, so that its record may be in the log and not in the roster."""
         self._types: dict[str, tuple[type[Any], ...]] = {}
         """Event classes that this program gave."""
-        self._ends: dict[int, WeakSet[Any]] = {}
+        self._ends: OpenEnds[int] = OpenEnds()
         """What members have open, by the number of their membership."""
         self._leases: dict[int, int] = {}
         """Until when members with a lease are there, by the number of their membership."""
@@ -379,7 +379,7 @@ class Manager:
         for member in managed.members.values() if heir is None else (managed.members[managed.owner],):
             self._let_go(name, member)
         if channel is not None:
-            _close(channel)
+            close_end(channel)
         if heir is None:
             return f"{name} is destroyed, for its owner {managed.owner!r} is gone; its events are kept"
         return f"{name} is {heir!r}'s, for its owner {managed.owner!r} is gone"
@@ -541,7 +541,7 @@ class Manager:
             managed, channel = self._end(name, by)
         for member in managed.members.values():
             self._let_go(name, member)
-        _close(channel)
+        close_end(channel)
 
     # For members and the station
 
@@ -556,13 +556,8 @@ class Manager:
             membership = member.membership
             insist_on_access(member, membership, needs)
             channel: Channel[Any] = self._open(member.channel)
-            place = {
-                "group": membership.group,
-                "where": membership.where,
-                "start": {_store_of(channel).partition: membership.begins},
-            }
-            end = opening(channel, place)
-            self._ends.setdefault(membership.number, WeakSet()).add(end)
+            end = opening(channel, membership.place(_store_of(channel).partition))
+            self._ends.add(membership.number, end)
             return end
 
     def meet(self, channel: Channel[Any]) -> None:
@@ -671,7 +666,7 @@ class Manager:
             if member not in there:
                 unlocked.callback(self._let_go, name, member)
         if channel is not None and now is None:
-            unlocked.callback(_close, channel)
+            unlocked.callback(close_end, channel)
         elif channel is not None:
             self.meet(channel)
 
@@ -774,12 +769,8 @@ class Manager:
         """Of who has left. Without the lock: a function that is called may be waited for, and may ask the
         manager for something.
         """
-        self._close_ends(member)
+        self._ends.close(member.number)
         self._forget_place(name, member)
-
-    def _close_ends(self, member: Membership) -> None:
-        for end in tuple(self._ends.pop(member.number, ())):
-            _close(end)
 
     def _forget_place(self, name: str, member: Membership) -> None:
         """Retention need not wait for it any more. What cannot be forgotten now is when it is opened."""
@@ -807,14 +798,6 @@ class Manager:
                 seen[member.number] = end
         if lacking or waiting:
             raise EventsUnderWay(managed.name, tuple(lacking), waiting)
-
-
-def _close(end: Any) -> None:
-    """Close what a former participant had open; leaving is recorded, and a failure here does not undo it."""
-    try:
-        end.close()
-    except HeliographError as error:
-        log.warning("%r was closed, and not all of it could be kept: %s", end, error)
 
 
 def _check_lease(channel: str, lease: Any) -> None:

@@ -90,6 +90,10 @@ class Membership(msgspec.Struct, frozen=True):
     def supplies(self) -> bool:
         return self.access != "consume"
 
+    def place(self, partition: str) -> dict[str, Any]:
+        """The options of whatever it opens to consume by, where its keeper has that partition."""
+        return {"group": self.group, "where": self.where, "start": {partition: self.begins}}
+
     @property
     def group(self) -> str:
         """The name under which it consumes, which is unique for ever."""
