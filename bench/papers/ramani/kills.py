@@ -69,7 +69,8 @@ class Role:
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            # The watchdog tells of each kill; what another role says there is why it has ended by itself.
+            stderr=subprocess.DEVNULL if self.name == "watchdog" else None,
             text=True,
         )
         threading.Thread(target=self._listen, args=(self.process,), daemon=True).start()
