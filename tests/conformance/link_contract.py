@@ -21,16 +21,22 @@ if TYPE_CHECKING:
     from heliograph.links.contract import Transport
     from heliograph.runtime.ports import Ports
 
-TRANSPORTS = ("unix", "ring", "zenoh", "memory", "losing", "repeating", "reordering", "mistreating")
+TRANSPORTS = (
+    *("unix", "ring", "zenoh", "memory", "losing", "repeating", "reordering", "mistreating"),
+    *("streams", "losing streams", "mistreating streams"),
+)
 LIMIT = 60.0
 """Seconds within which anything waited for must happen, on a busy machine too."""
 
-FAULTS = {
+FAULTS: dict[str, dict[str, float]] = {
     "memory": {},
     "losing": {"loss": 0.2},
     "repeating": {"duplication": 0.3},
     "reordering": {"reordering": 0.3},
     "mistreating": {"loss": 0.15, "duplication": 0.15, "reordering": 0.15},
+    "streams": {},
+    "losing streams": {"loss": 0.2},
+    "mistreating streams": {"loss": 0.15, "duplication": 0.15, "reordering": 0.15},
 }
 
 
@@ -105,7 +111,7 @@ class Federation:
 def make_federation(kind: str) -> Federation:
     if kind in ("unix", "ring", "zenoh"):
         return Federation(kind, None)
-    return Federation(kind, MemoryNetwork(system_ports(), **FAULTS[kind]))
+    return Federation(kind, MemoryNetwork(system_ports(), **FAULTS[kind], streams="streams" in kind))
 
 
 def wait_until(happened: Callable[[], object], limit: float = LIMIT) -> bool:

@@ -133,7 +133,7 @@ def join(
                 is_near=lambda station: station in here.others(),
             )
             made = CombinedTransport(here, other_hosts)
-    limits = StreamLimits(network.repair_events, network.repair_bytes) if network else StreamLimits()
+    limits = StreamLimits() if network is None else StreamLimits(network.repair_events, network.repair_bytes)
     mesh = Mesh(
         identity,
         made,

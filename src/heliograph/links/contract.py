@@ -41,6 +41,9 @@ KNOCK: Final = b"\x05"
 NETWORK: Final = "zenoh"
 """What carries the frames of a connection between hosts, which share no memory."""
 
+SOCKET: Final = "socket"
+"""What carries those between stations of one host, which have rings in place of streams."""
+
 CONTROL: Final = 0
 """The lane of interest, queries and everything else that is no event."""
 LANES: Final = 6

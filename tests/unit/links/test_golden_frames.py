@@ -53,7 +53,12 @@ def frames() -> dict[str, str]:
     }
     digest = derivation_of([m.Want("golden.note", b"f")])
     made["streams"] = m.encode(
-        [m.StreamBegin(1, "c", digest, lanes, 2), m.StreamEnd(2, lanes), m.StreamAck(1, lanes)]
+        [
+            m.StreamBegin(1, "c", digest, lanes, 2),
+            m.StreamEnd(2, lanes),
+            m.StreamAck(1, lanes),
+            m.StreamLost(1, 3, 4, 5),
+        ]
     )
     made["put"] = events_put(1, 9, 1, m.run_bytes(m.RECORDS, 7, 1, plain))
     made["piece"] = pieces_of(1, 9, 1, b"x" * (PIECE_BYTES + 1))[1]
@@ -118,9 +123,9 @@ GOLDEN: dict[int, dict[str, str]] = {
         "columns": "0107000000040000001d0000009ba173010300c0940707070794090909097bc0c0949105910591059105",
         "messages": "9392a4676f6e65a16393a4666c6f77a163c394a361736b01a174c0",
         "streams": (
-            "9396ac73747265616d2d626567696e01a163d92031633862393436343965353265303466643064313734333664"
-            "3862396337636496010203040506"
-            "0293aa73747265616d2d656e64029601020304050693aa73747265616d2d61636b0196010203040506"
+            "9496ac73747265616d2d626567696e01a163d92031633862393436343965353265303466643064313734333664"
+            "38623963376364960102030405060293aa73747265616d2d656e64029601020304050693aa73747265616d2d61"
+            "636b019601020304050695ab73747265616d2d6c6f737401030405"
         ),
         "put": (
             "01000000010000000100000009000000000000000007000000010000003500000091939105dc0012a163ab676f6c64656e"

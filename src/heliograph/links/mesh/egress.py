@@ -24,7 +24,6 @@ from heliograph.channel.publish.worker_acks import WorkerAcks
 from heliograph.channel.routing.conditions import AnyCondition
 from heliograph.errors import Closed, ForkedStation, NotMatched
 from heliograph.links.broadcast.carrier_choice import why_by_link
-from heliograph.links.contract import NETWORK
 from heliograph.links.interest.advertisement import describe, nothing_of
 from heliograph.links.interest.filters import condition_for
 from heliograph.links.interest.matching import not_coming, unmet, unreadable
@@ -388,7 +387,7 @@ class Egress:
             return WorkerCarrier(handed, peer, channel, conditions, state)
         if self.airing.takes(peer, channel):
             return RingCarrier(self.airing, peer, channel, conditions)
-        if self.streams is not None and takes_streams(peer) and not why_by_link(channel):
+        if self.streams is not None and peer.link.peer.streams and not why_by_link(channel):
             return StreamCarrier(self.streams, peer, channel, conditions, state)
         return LinkCarrier(peer, channel, conditions)
 
@@ -427,12 +426,6 @@ class Egress:
             if alternatives:
                 found[cls] = alternatives[0] if len(alternatives) == 1 else AnyCondition(tuple(alternatives))
         return found
-
-
-def takes_streams(peer: Peer) -> bool:
-    """Whether a station is reached over a network, and takes streams there."""
-    link = peer.link
-    return link.peer.streams and link.stats().carrier in (NETWORK, "")
 
 
 def _relayed_by(carrier: Carrier | None) -> m.ChannelState | None:

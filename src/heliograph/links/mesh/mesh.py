@@ -36,7 +36,7 @@ from heliograph.errors.sentences import station_text
 from heliograph.links.broadcast.carrier_choice import lane_of, why_by_link
 from heliograph.links.broadcast.reader_admission import BroadcastNegotiation
 from heliograph.links.broadcast.shared_memory import Rings
-from heliograph.links.contract import KNOCK, NETWORK
+from heliograph.links.contract import KNOCK, NETWORK, SOCKET
 from heliograph.links.groups.server import GroupHost
 from heliograph.links.history.client import RemotePartition, RemoteStore, ToKeepers
 from heliograph.links.history.directory import check_state, find_keepers, recorded
@@ -667,7 +667,7 @@ class Mesh:
             0,
             (),
             rings=self._airing.is_wanted and connection.carrier != NETWORK,
-            streams=self._streaming is not None and connection.carrier == NETWORK,
+            streams=self._streaming is not None and connection.carrier != SOCKET,
             secret=self._transport.secret,
             oldest=m.OLDEST,
             derives=self.derives,
@@ -875,7 +875,7 @@ class Mesh:
                         self.gates.fit(peer, name)
                     self.keeper.carried(link.station)
                     self._notify()
-            case m.StreamBegin() | m.StreamEnd() | m.StreamAck():
+            case m.StreamBegin() | m.StreamEnd() | m.StreamAck() | m.StreamLost():
                 self._hear_of_stream(peer, message)
             case m.Acked():
                 self.gates.acked(peer, message)
@@ -937,10 +937,12 @@ class Mesh:
         if self._streaming is not None:
             self._streaming.announced(peer)
 
-    def _hear_of_stream(self, peer: Peer, message: m.StreamBegin | m.StreamEnd | m.StreamAck) -> None:
-        if isinstance(message, m.StreamAck):
+    def _hear_of_stream(
+        self, peer: Peer, message: m.StreamBegin | m.StreamEnd | m.StreamAck | m.StreamLost
+    ) -> None:
+        if isinstance(message, m.StreamAck | m.StreamLost):
             if self.gates.streams is not None:
-                self.gates.streams.acked(peer, message)
+                self.gates.streams.hear(peer, message)
         elif self._streaming is not None:
             self._streaming.hear(peer, message)
 

@@ -272,6 +272,15 @@ class Takes(msgspec.Struct, array_like=True, frozen=True, tag="takes"):
     """Of the reader. A station that has begun anew may have another, which still reads what was before."""
 
 
+class StreamLost(msgspec.Struct, array_like=True, frozen=True, tag="stream-lost"):
+    """The station that says so did not get these events of a stream, and was told that they are gone."""
+
+    number: int
+    lane: Annotated[int, Meta(ge=0, lt=LANES)]
+    first: Events
+    last: Events
+
+
 LaneNumbers: TypeAlias = Annotated[tuple[Events, ...], Meta(min_length=LANES, max_length=LANES)]
 """A number of an event for each lane."""
 
@@ -337,6 +346,7 @@ Message: TypeAlias = (
     | StreamBegin
     | StreamEnd
     | StreamAck
+    | StreamLost
     | Ask
     | Answer
 )

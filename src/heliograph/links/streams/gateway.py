@@ -193,6 +193,15 @@ class StreamGateway(PeerGateway):
     def hearer_of(self, peer: Peer) -> StreamHearer | None:
         return next((hearer for hearer in self.current if hearer.peer is peer), None)
 
+    def hearer_of_number(self, peer: Peer, lane: int, number: int) -> StreamHearer | None:
+        """The one for which a peer takes an event: it may have left the stream and come back."""
+        ring = self.rings.get(lane)
+        for hearer in self.hearers:
+            until = (0 if ring is None else ring.last) if hearer.until is None else hearer.until[lane]
+            if hearer.peer is peer and hearer.since[lane] < number <= until:
+                return hearer
+        return None
+
     @property
     def is_confirmed(self) -> bool:
         """Whether all who hear it have all of it."""
@@ -222,7 +231,7 @@ class StreamGateway(PeerGateway):
         return min([hearer.acked[lane] for hearer in self.hearers if not hearer.is_behind], default=ring.last)
 
     def lose(self, hearer: StreamHearer, lane: int, first: int, last: int) -> None:
-        """A station asked for these, and they are gone: what others lost as well counts once."""
+        """A station did not get these, and they are gone: what others lost as well counts once."""
         hearing = hearer.hearing
         ranges = self._gone.setdefault(lane, [])
         new = last - first + 1 - sum(max(0, min(last, b) - max(first, a) + 1) for a, b in ranges)

@@ -241,7 +241,28 @@ class StreamPublisher:
         if is_over:
             self._list_again(gateway)
 
-    def acked(self, peer: Peer, ack: m.StreamAck) -> None:
+    def hear(self, peer: Peer, message: m.StreamAck | m.StreamLost) -> None:
+        """A station says what it has of a stream, or will never have."""
+        if isinstance(message, m.StreamAck):
+            self._acked(peer, message)
+        else:
+            self._lost(peer, message)
+
+    def _lost(self, peer: Peer, lost: m.StreamLost) -> None:
+        with self._sending:
+            gateway = self._numbered.get(lost.number)
+            hearer = None if gateway is None else gateway.hearer_of_number(peer, lost.lane, lost.last)
+            if gateway is None or hearer is None or not hearer.since[lost.lane] < lost.first <= lost.last:
+                return
+            gateway.lose(hearer, lost.lane, lost.first, lost.last)
+        log.error(
+            "%d events of %s are lost to station %s: they did not come, and are not kept any more",
+            lost.last - lost.first + 1,
+            gateway.channel.name,
+            peer.link.text,
+        )
+
+    def _acked(self, peer: Peer, ack: m.StreamAck) -> None:
         """A station has all of a stream up to these numbers."""
         gateway = self._numbered.get(ack.number)
         if gateway is None:
@@ -290,14 +311,6 @@ class StreamPublisher:
             ring = gateway.rings[lane]
             last = min(last, ring.last)
             gone = min(last, ring.first_kept - 1)
-            if gone >= first:
-                gateway.lose(hearers[0], lane, first, gone)
-                log.error(
-                    "%d events of %s are lost to station %s: they did not come, and are not kept any more",
-                    gone - first + 1,
-                    gateway.channel.name,
-                    peer.link.text,
-                )
             found = _page(ring, max(first, gone + 1), last, place)
             gateway.repaired += sum([n for _, n, size, at, part in found if at + len(part) == size])
         reply((max(gone, first - 1), found))

@@ -83,8 +83,11 @@ class _Parts:
     def whole(self) -> Batch[memoryview] | None:
         if self.reached < self.size:
             return None
-        data = b"".join(self._parts[place] for place in sorted(self._parts))
-        return Batch(self.first, self.count, memoryview(data)) if len(data) == self.size else None
+        found, place = [], 0
+        while place < self.size:  # what was asked for may overlap what came by itself
+            found.append(self._parts[place])
+            place += len(found[-1])
+        return Batch(self.first, self.count, memoryview(b"".join(found)))
 
 
 class _Lane:
@@ -114,6 +117,7 @@ class IncomingStream:
         self.after: IncomingStream | None = None
         """What is handed on first, until it has ended."""
         self.held: list[tuple[int, StreamPut]] = []
+        self.is_over = False
         self.events = 0
         self.puts = 0
         self.bytes = 0
@@ -133,7 +137,9 @@ class IncomingStream:
 
     @property
     def is_complete(self) -> bool:
-        return self.until is not None and all(map(int.__ge__, self.received, self.until))
+        """Whether it has ended, and all of it is handed on. Not before what is handed on first."""
+        is_ended = self.until is not None and self.after is None
+        return is_ended and all(map(int.__ge__, self.received, self.until or ()))
 
     def stats(self) -> StreamStats:
         return StreamStats(
@@ -337,7 +343,7 @@ class StreamReader:
                 return
         if stream.unacked_events >= ACK_EVENTS or stream.unacked_bytes >= ACK_BYTES:
             self._ack(stream)
-        if stream.is_complete:
+        if stream.is_complete and not stream.is_over:
             self._completed(stream)
 
     def _hand_on_all(self, stream: IncomingStream, lane: _Lane, batch: Batch[memoryview], skip: int) -> bool:
@@ -394,8 +400,12 @@ class StreamReader:
             log.debug("stream of %s: %s", stream.channel, answer)
             return  # the next put or heartbeat has it asked again
         gone, found = m.decoded(_read_answer, answer, stream.peer.link.name)
-        if gone > lane.inbox.received:
-            self._lose(stream, lane, gone, OVERRUN)
+        wanted = lane.inbox.wanted()  # some of it may have come meanwhile
+        while wanted is not None and wanted[0] <= gone:
+            first, last = wanted[0], min(wanted[1], gone)
+            stream.peer.link.post(m.StreamLost(stream.number, number, first, last))
+            self._lose(stream, lane, last, OVERRUN)
+            wanted = lane.inbox.wanted()
         for first, count, size, place, part in found:
             batch: Batch[memoryview] | None
             if not place and len(part) == size:
@@ -452,13 +462,15 @@ class StreamReader:
                 for number, lane in enumerate(stream.lanes):
                     lane.inbox.announced = min(lane.inbox.announced, end.until[number])
                     lane.inbox.heard_of(end.until[number])
-                    self._ask(stream, number)
-                if stream.is_complete:
+                    if stream.after is None:
+                        self._ask(stream, number)
+                if stream.is_complete and not stream.is_over:
                     self._completed(stream)
                 return
 
     def _completed(self, stream: IncomingStream) -> None:
         """All of it is handed on: who waited for that goes on."""
+        stream.is_over = True
         key = (stream.peer.link.station, stream.number)
         left = [one for one in self._streams.get(key, ()) if one is not stream]
         if left:
@@ -476,6 +488,10 @@ class StreamReader:
         held, stream.held = stream.held, []
         for number, put in held:
             self._take_put(stream, number, put)
+        for number in range(LANES):
+            self._ask(stream, number)
+        if stream.is_complete and not stream.is_over:
+            self._completed(stream)
 
     def _ask_again(self, peer: Peer) -> None:
         for stream in self._all():

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from heliograph.errors import LinkLost, NoThreadLeft, QueueClosed
 from heliograph.links.contract import MAX_FRAME
+from heliograph.links.transports.memory_streams import MemoryStreams
 from heliograph.links.transports.peer_process import UNKNOWN
 
 if TYPE_CHECKING:
@@ -99,7 +100,13 @@ class MemoryNetwork:
     """See the module. Probabilities are of each frame."""
 
     def __init__(
-        self, ports: Ports, *, loss: float = 0.0, duplication: float = 0.0, reordering: float = 0.0
+        self,
+        ports: Ports,
+        *,
+        loss: float = 0.0,
+        duplication: float = 0.0,
+        reordering: float = 0.0,
+        streams: bool = False,
     ) -> None:
         self.ports = ports
         self.loss = loss
@@ -107,6 +114,8 @@ class MemoryNetwork:
         self.reordering = reordering
         self.delay = 0.0
         """The longest that frames take, in seconds."""
+        self.streams = streams
+        """Whether events go by stream, as between hosts."""
         self.dropped = 0
         self.parted = False
         """While it is true no connection is made."""
@@ -190,6 +199,12 @@ class MemoryNetwork:
             self.cut(station, other.station)
             other.on_gone(station)
 
+    def streams_of(self, station: int) -> MemoryStreams | None:
+        """Where what is put for a station comes in."""
+        with self._lock:
+            transport = self._transports.get(station)
+        return None if transport is None else transport.streams
+
     def stations(self) -> set[int]:
         with self._lock:
             return set(self._transports)
@@ -223,7 +238,7 @@ class MemoryTransport:
     def __init__(self, network: MemoryNetwork, station: int) -> None:
         self.station = station
         self.secret = b""
-        self.streams = None
+        self.streams = MemoryStreams(network, station) if network.streams else None
         self._network = network
         self._refused: set[int] = set()
 
@@ -254,6 +269,8 @@ class MemoryTransport:
 
     def close(self) -> None:
         self._network.leave(self.station)
+        if self.streams is not None:
+            self.streams.close()
 
     def abandon(self) -> None:
         """Nothing is shared with a forked child."""

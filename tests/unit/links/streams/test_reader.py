@@ -1,0 +1,154 @@
+"""Streams over a network in memory that loses, repeats and reorders puts, and frames of the session."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import heliograph as hg
+from heliograph.links.transports.memory import MemoryNetwork
+from heliograph.runtime.ports import system_ports
+from tests.conformance.link_contract import Track, wait_until
+
+LIMIT = 15.0
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Pair:
+    """Two stations that are linked, of which one pushes and the other takes."""
+
+    def __init__(self, seed: int, *, repair_events: int = 65_536, **faults: float) -> None:
+        self.rng = random.Random(seed)
+        self.network = MemoryNetwork(system_ports(), streams=True, **faults)
+        options: dict[str, Any] = {"domain": "pair", "transport": self.network.transport}
+        self.source = hg.Station(**options, repair_events=repair_events)
+        self.taker = hg.Station(**options)
+        self.seen: list[int] = []
+
+    def channels(self, qos: hg.QoS) -> tuple[hg.Channel[Track], hg.Channel[Track]]:
+        ours, theirs = (one.channel("air.tracks", Track, qos=qos) for one in (self.source, self.taker))
+        return ours, theirs
+
+    def missed(self) -> int:
+        assert self.taker.mesh is not None
+        return sum(sum(link.missed.values()) for link in self.taker.mesh.stats())
+
+    def close(self) -> None:
+        self.network.loss = 0.0
+        for station in (self.source, self.taker):
+            station.close(1.0)
+
+
+@pytest.fixture
+def pairs() -> Iterator[list[Pair]]:
+    made: list[Pair] = []
+    yield made
+    for pair in made:
+        pair.close()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_cannot_be_repaired_is_counted_alike_at_both_ends_and_the_rest_comes_once_and_in_order(
+    pairs: list[Pair], seed: int
+) -> None:
+    pair = Pair(seed, repair_events=20, loss=0.3, duplication=0.1, reordering=0.2)
+    pairs.append(pair)
+    ours, theirs = pair.channels(hg.QoS(reliability="best-effort", queue=10_000))
+    theirs.subscribe(lambda track: pair.seen.append(track.id))
+    assert ours.wait_matched(1, LIMIT)
+    pushed = 0
+    for _ in range(60):
+        burst = pair.rng.randrange(1, 60)
+        for _ in range(burst):
+            ours.push(Track(pushed))
+            pushed += 1
+    pair.network.loss = 0.0
+
+    def is_settled() -> bool:
+        total = ours.stats().total
+        return total.pending == 0 and len(pair.seen) + pair.missed() == pushed
+
+    assert wait_until(is_settled, LIMIT), (ours.stats().total, len(pair.seen), pair.missed(), pushed)
+    total = ours.stats().total
+    assert pair.seen == sorted(set(pair.seen))
+    assert total.dropped.get("overrun", 0) == pair.missed()
+    assert total.delivered == len(pair.seen)
+    assert pair.source.mesh is not None
+    assert sum(sum(stream.lost.values()) for stream in pair.source.mesh.streams()) == pair.missed()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whoever_changes_what_it_wants_has_what_it_wants_all_the_time_once_and_in_order(
+    pairs: list[Pair], seed: int
+) -> None:
+    pair = Pair(seed, loss=0.2, duplication=0.1, reordering=0.2)
+    pairs.append(pair)
+    ours, theirs = pair.channels(hg.QoS(max_blocking=LIMIT))
+    receiver = theirs.subscribe(lambda track: pair.seen.append(track.id), where="id % 3 = 0")
+    assert ours.wait_matched(1, LIMIT)
+    for i in range(1_500):
+        if pair.rng.random() < 0.005:
+            receiver.change(where=pair.rng.choice(["id % 3 = 0", "id >= 0", "id % 3 = 0 OR id % 5 = 0"]))
+        ours.push(Track(i))
+    receiver.change(where="id % 3 = 0")
+    kept = [i for i in range(1_500) if i % 3 == 0]
+    assert wait_until(lambda: [i for i in pair.seen if i % 3 == 0] == kept, LIMIT), (
+        sorted(set(kept) - set(pair.seen))[:20],
+        len(pair.seen),
+        pair.source.mesh.streams(),  # type: ignore[union-attr]  # it has one
+        pair.taker.mesh.streams(),  # type: ignore[union-attr]  # it has one
+    )
+    assert pair.seen == sorted(set(pair.seen))
+    assert pair.missed() == 0
+    assert wait_until(lambda: ours.stats().total.pending == 0)
+
+
+def test_a_stream_brings_each_priority_in_its_own_order_and_a_large_event_in_pieces(
+    pairs: list[Pair],
+) -> None:
+    class Block(hg.Event, name="air.block"):
+        id: int
+        body: bytes = b""
+
+    pair = Pair(1, loss=0.1)
+    pairs.append(pair)
+    ours, theirs = (one.channel("air.blocks", Block) for one in (pair.source, pair.taker))
+    came: list[tuple[int, int, int]] = []
+    theirs.subscribe(lambda block, header: came.append((header.priority, block.id, len(block.body))))
+    assert ours.wait_matched(1, LIMIT)
+    for i in range(30):
+        ours.push(Block(i, b"x" * (3_000_000 if i == 10 else i)), priority=1 + i % 5)
+    assert wait_until(lambda: len(came) == 30, LIMIT)
+    for priority in range(1, 6):
+        ids = [number for own, number, _ in came if own == priority]
+        assert ids == sorted(ids)
+    assert {number: size for _, number, size in came}[10] == 3_000_000
+    assert pair.source.mesh is not None
+    (stream,) = [one for one in pair.source.mesh.streams() if one.channel == "air.blocks"]
+    assert (stream.events, stream.readers) == (30, 1)
+
+
+def test_a_put_that_is_none_of_a_stream_is_left_out_and_harms_nobody(pairs: list[Pair]) -> None:
+    pair = Pair(1)
+    pairs.append(pair)
+    ours, theirs = pair.channels(hg.QoS())
+    theirs.subscribe(lambda track: pair.seen.append(track.id))
+    assert ours.wait_matched(1, LIMIT)
+    ours.push(Track(0))
+    assert wait_until(lambda: pair.seen == [0])
+    assert pair.source.mesh is not None
+    publisher = pair.source.mesh.gates.streams
+    assert publisher is not None
+    (gateway,) = publisher._gateways.values()
+    streams = pair.network.streams_of(pair.taker.id)
+    assert streams is not None
+    (putter,) = gateway.putters.values()
+    rng = random.Random(3)
+    for i in range(1, 201):
+        streams.came(putter._key, rng.randbytes(rng.randrange(80)))  # type: ignore[attr-defined]  # of memory
+        ours.push(Track(i))
+    assert wait_until(lambda: pair.seen == list(range(201)))
