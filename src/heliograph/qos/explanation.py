@@ -18,6 +18,7 @@ field), partitions, or a filter that nothing meets. `hg.explain` takes writers a
 
 from __future__ import annotations
 
+import re
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 Side: TypeAlias = Literal["writer", "reader"]
 
+_NUMBER: Final = re.compile(r"[0-9]+")
 PROBABLY_MEANT: Final = 0.8
 """How alike two names are, of 1, when one is probably a mistake in writing the other."""
 
@@ -215,7 +217,9 @@ def _other_topics(writer: str, reader: str) -> str:
 
 
 def is_alike(one: str, other: str) -> bool:
-    """Whether one of two names is probably a mistake in writing the other."""
+    """Whether one of two names is probably a mistake in writing the other; numbered names are none."""
+    if _NUMBER.sub("", one) == _NUMBER.sub("", other):
+        return False
     return SequenceMatcher(None, one, other).ratio() >= PROBABLY_MEANT
 
 

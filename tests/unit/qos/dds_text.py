@@ -1,4 +1,14 @@
-"""What the text of DDS 1.4 says of its policies, as typed into dds_1_4.csv; nothing comes from the code."""
+"""What the text of DDS 1.4 says of its policies, as typed into dds_1_4.csv; nothing comes from the code.
+
+Its column `sources` says which public pages say the same of a row, and what of it:
+
+    OpenDDS         docs/devguide/quality_of_service.rst of github.com/OpenDDS/OpenDDS
+    Fast DDS        docs/fastdds/dds_layer/core/policy/standardQosPolicies.rst of eProsima/Fast-DDS-docs
+    Cyclone DDS     cyclonedds.io/docs, Quality of Service
+    rustdds         docs.rs/rustdds, module `policy`
+
+What no page says there (QosPolicyIds, some sections and rules) is from knowledge of the text.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +38,7 @@ class Row(NamedTuple):
     changeable: bool
     defaults: dict[str, Any]
     rules: dict[str, str]
+    sources: str
 
 
 def read() -> list[Row]:
@@ -42,6 +53,7 @@ def read() -> list[Row]:
                 row["changeable"] == "yes",
                 dict(_default(one) for one in row["defaults"].split()),
                 dict(one.strip().split(": ") for one in row["rule"].split(";") if one),
+                row["sources"],
             )
             for row in csv.DictReader(file)
         ]

@@ -93,3 +93,9 @@ def test_policies_of_one_entity_that_contradict_each_other_are_found(qos: Any, p
     assert found is not None
     assert found.policy == policy
     assert dds.inconsistency(type(qos)()) is None
+
+
+def test_every_row_of_the_table_names_a_public_page_that_says_so() -> None:
+    known = ("OpenDDS: ", "Fast DDS: ", "Cyclone DDS: ", "rustdds: ")
+    for row in dds_text.read():
+        assert row.sources.startswith(known), row.policy

@@ -12,7 +12,7 @@ import pytest
 import heliograph as hg
 from heliograph.errors import NotPossible
 from heliograph.qos import dds_policies as dds
-from heliograph.qos.explanation import Endpoint, explain
+from heliograph.qos.explanation import Endpoint, explain, is_alike
 from heliograph.qos.request_offered import policies_of
 from tests.support import examples
 from tests.unit.qos import dds_text
@@ -150,3 +150,9 @@ def test_the_qos_of_two_channels_is_explained_too() -> None:
 def test_what_has_no_policies_cannot_be_explained() -> None:
     with pytest.raises(NotPossible, match="a DataWriter, a DataWriterQos"):
         hg.explain("writer", dds.DataReaderQos())
+
+
+def test_numbered_names_are_no_mistakes_of_each_other() -> None:
+    assert is_alike("air.tracks", "air.track")
+    assert not is_alike("motor.1", "motor.2")
+    assert not is_alike("air.tracks", "weather")
