@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
+from typer.testing import CliRunner
 
 import heliograph as hg
+from heliograph.cli import app
 from tests.e2e.link_support import LIMIT, PEER_LIMIT, Track, free_endpoint, own_meeting_folder, wait_until
 from tests.e2e.network_process import Image
 from tests.e2e.network_support import Cable, Hosts
@@ -87,6 +90,10 @@ def test_what_five_hosts_want_alike_is_put_once(hosts: Hosts, endpoint: str) -> 
         assert wait_until(lambda: all(taker.has(1_000) for taker in takers))
         (stream,) = streams_of(station).values()
         assert (stream.readers, stream.events, stream.repaired, stream.lost) == (5, 1_000, 0, {})
+        listed = CliRunner().invoke(app, ["ls", "--domain", "e2e", "--links", "--json"])
+        assert [row["streams"] for row in json.loads(listed.output)] == [[msgspec.to_builtins(stream)]]
+        shown = CliRunner().invoke(app, ["ls", "--domain", "e2e", "--links"])
+        assert "repaired" in shown.output
         for taker in takers:
             came, is_sound, _, (theirs,), _ = taker.says()
             assert (came, is_sound) == (1_000, True)

@@ -240,7 +240,7 @@ def until_interrupted() -> Iterator[None]:
 
 SILENT: Final = "does not answer: it may be stopped, or busy"
 NO_CHANNEL: Final = {"channel": None, "types": (), "consumers": 0, "durability": None, "keeps": False}
-NO_LINKS: Final = {"links": ()}
+NO_LINKS: Final = {"links": (), "streams": ()}
 
 
 def ls(
@@ -319,6 +319,11 @@ def _print_links(rows: list[dict[str, Any]]) -> None:
                 print_line(f"  {link['reason']}")
         if not row["links"]:
             print_line("no links")
+        if row["streams"]:
+            print_table(
+                list(row["streams"][0]),
+                [[_cell(value) for value in stream.values()] for stream in row["streams"]],
+            )
 
 
 def _who(station: str, name: str, pid: int) -> str:
@@ -403,7 +408,20 @@ def _link_rows(mesh: Mesh, here: int) -> Iterator[dict[str, Any]]:
             "pid": other.pid,
             "answers": told is not None,
             "links": [msgspec.structs.asdict(link) for link in told or ()],
+            "streams": [] if told is None else _streams_of(mesh, other.station),
         }
+
+
+def _streams_of(mesh: Mesh, station: int) -> list[dict[str, Any]]:
+    """The streams of a station to and from other hosts; none of one of an older version."""
+    import msgspec  # noqa: PLC0415 - as above
+
+    from heliograph.errors import QueryFailed  # noqa: PLC0415 - as above
+
+    try:
+        return [msgspec.structs.asdict(stream) for stream in mesh.streams_of(station, MEET_LIMIT)]
+    except QueryFailed:
+        return []
 
 
 def _silent_rows(domain: str, known: set[int], nothing: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -53,7 +53,7 @@ from heliograph.links.session.confirmation import CLOSED, PEER_LEFT, PEER_LOST
 from heliograph.links.session.link import HEARTBEAT, Link, LinkStats
 from heliograph.links.session.rpc import GONE, Rpc
 from heliograph.links.session.wire_events import EventWriter
-from heliograph.links.streams.gateway import StreamLimits
+from heliograph.links.streams.gateway import StreamLimits, StreamStats
 from heliograph.links.streams.publisher import REPAIR, StreamPublisher
 from heliograph.links.streams.reader import StreamReader
 from heliograph.links.transports.backoff import Backoff, Stalls
@@ -70,7 +70,6 @@ if TYPE_CHECKING:
     from heliograph.links.contract import Connection, StreamTransport, Transport
     from heliograph.links.session.confirmation import Confirmations
     from heliograph.links.session.rpc import Outcome, Reply, Responder
-    from heliograph.links.streams.gateway import StreamStats
     from heliograph.model.event import Event
     from heliograph.model.formats import Format
     from heliograph.qos.policies import QoS
@@ -84,6 +83,8 @@ HELLO_LIMIT: Final = 5.0
 """Seconds that a caller has to say hello."""
 ASK_LIMIT: Final = 5.0
 """Seconds that a question waits for its answer."""
+STREAMS: Final = "streams"
+"""The topic of the question for a station's streams."""
 STREAM_LIMITS: Final = StreamLimits()
 CLOSING: Final = "is closing"
 """Why a station ends its links when it leaves."""
@@ -184,6 +185,7 @@ class Mesh:
             self._questions.answer(REPAIR, self._repair)
         self._questions.answer("here", lambda _, __, reply: reply(None))
         self._questions.answer("links", lambda _, __, reply: reply(self._carried()))
+        self._questions.answer(STREAMS, lambda _, __, reply: reply(self.streams()))
         self.keeper = HistoryServer(
             self._questions,
             channel,
@@ -392,6 +394,10 @@ class Mesh:
     def links_of(self, station: int, timeout: float = ASK_LIMIT) -> list[PeerCarrier]:
         """What another station says of its links; QueryFailed when it does not answer."""
         return msgspec.msgpack.decode(self.ask(station, "links", None, timeout), type=list[PeerCarrier])
+
+    def streams_of(self, station: int, timeout: float = ASK_LIMIT) -> list[StreamStats]:
+        """What another station says of its streams; QueryFailed when it does not answer, or knows of none."""
+        return msgspec.msgpack.decode(self.ask(station, STREAMS, None, timeout), type=list[StreamStats])
 
     def carriers(self, name: str) -> tuple[ChannelCarrier, ...]:
         """How the events of a channel of this station reach each of the others, and why so."""
