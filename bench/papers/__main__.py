@@ -11,6 +11,7 @@ from bench.harness import Size
 from bench.papers import experiment
 
 MODULES = (
+    "bench.papers.dds.future_list",
     "bench.papers.dds.round_trip",
     "bench.papers.tao.latency",
     "bench.papers.tao.erd",
