@@ -102,9 +102,9 @@ def run(size: Size) -> Experiment:
             for reliability in ("best-effort", "reliable"):
                 for history in ("keep-last", "keep-all"):
                     policies: dict[str, Any] = {
-                        "durability": dcps.Durability(durability),  # type: ignore[arg-type]  # one of them
-                        "reliability": dcps.Reliability(reliability),  # type: ignore[arg-type]  # likewise
-                        "history": dcps.History(history),  # type: ignore[arg-type]  # likewise
+                        "durability": dcps.Durability(durability),
+                        "reliability": dcps.Reliability(reliability),
+                        "history": dcps.History(history),
                     }
                     rate, cpu, kept = _written(workload, number, policies)
                     said = f"{durability}, {reliability}, {history}"
