@@ -318,3 +318,21 @@ def test_the_doctor_finds_the_other_side_in_another_domain(
         assert run(["why", "air.plots", "0", "plots", "--domain", "harbor"]) == 2
         assert "did you mean harbour?" in capsys.readouterr().err
     del tracks
+
+
+def test_why_says_which_stations_do_not_match_before_it_looks_at_filters(
+    tower: hg.Station, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plots = tower.channel("air.plots", Track, qos=hg.QoS(reliability="best-effort"))
+    with hg.Station(domain="see", name="screen", on_error=lambda *_: None) as other:
+        screens = other.channel("air.plots", Track, qos=hg.QoS(reliability="reliable"))
+        screens.subscribe(lambda _: None, name="screen")
+        assert wait_until(lambda: screens.stats().unmatched)
+        for pushes in (0, 1):
+            plots.push_many([Track(1, 1.0, "")] * pushes)
+            answer = said_of(capsys, "screen")
+            assert (answer["verdict"], answer["stage"], answer["station"]) == ("stopped", "link", "screen")
+            assert "offered 'best-effort', requested 'reliable'" in answer["rule"]
+            assert "(tower)" in answer["rule"]
+        screens.push(Track(1, 1.0, ""))
+        assert said_of(capsys, "screen")["verdict"] == "would be delivered"

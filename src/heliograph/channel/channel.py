@@ -900,7 +900,9 @@ class Channel(Generic[T]):
             pushed = accounts.pushed + sum(s.pushed for s in suppliers) + self.delayed.accepted
             delayed, n = self.delayed.waiting, len(suppliers)
             apart = self._members.groups_apart(self.neighbours.groups())
-            unmatched = dict(self._members.unmatched)
+            unmatched = {
+                station: tuple(map(str, reasons)) for station, reasons in self._members.unmatched.items()
+            }
             history = self._members.history
             return ChannelStats(
                 self.name,

@@ -181,6 +181,8 @@ class Why(msgspec.Struct, frozen=True):
     """When, where that is written down."""
     receivers: tuple[str, ...] = ()
     """Those that there are, in place of one that is not."""
+    is_away: bool = False
+    """Whether the receiver is not open in the station that answers, which has only what is kept of it."""
 
     def __str__(self) -> str:
         event = f"event {self.event}" if self.event else "such an event"

@@ -278,9 +278,14 @@ class LinkPort(Generic[T]):
         """What does not go to a linked station or come from it; empty when all does, or it has left."""
         with self._members.lock:
             if why:
-                self._members.unmatched[station] = tuple(map(str, why))
+                self._members.unmatched[station] = tuple(why)
             else:
                 self._members.unmatched.pop(station, None)
+
+    def unmatched(self, station: str) -> tuple[NotMatched, ...]:
+        """What does not go to a linked station or come from it, and why."""
+        with self._members.lock:
+            return self._members.unmatched.get(station, ())
 
     def unreadable(self, format_id: bytes, header: Header | None, error: Exception) -> None:
         """An event of another station is none of this station's class: told once for each format."""

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from heliograph.channel.publish.entry import Source
     from heliograph.channel.queueing.queue import Item
     from heliograph.channel.routing.forwarding import Origin
+    from heliograph.errors import NotMatched
     from heliograph.qos.policies import QoS
     from heliograph.runtime.ports import Ports
 
@@ -81,8 +82,8 @@ class Registry(Generic[T]):
         """How many receivers there are of each channel that is derived from this one here."""
         self.remote_groups: dict[str, tuple[str, ...]] = {}
         """In which groups, without a journal."""
-        self.unmatched: dict[str, tuple[str, ...]] = {}
-        """Why events do not go to or come from a linked station, in sentences."""
+        self.unmatched: dict[str, tuple[NotMatched, ...]] = {}
+        """Why events do not go to or come from a linked station."""
         self.history = MemoryHistory(qos, ports.clock, ports.tasks)
         self.routes: Mapping[type, Route] = {}
         self.feed: Feed | None = None

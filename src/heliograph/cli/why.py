@@ -51,8 +51,8 @@ def why(
 
     Exit code 1: it did not get it, or nobody knows.
     """
-    with opened_channel(channel, domain, "helio why") as (_, opened):
-        answer = opened.why(event, receiver)
+    with opened_channel(channel, domain, "helio why") as (here, opened):
+        answer = here.asker.why(opened, event, receiver, only_asks=True)
     if as_json:
         print_json(_document(answer))
     else:

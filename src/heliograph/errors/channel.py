@@ -332,13 +332,23 @@ class NotMatched(ChannelError):
     """Which events; empty: all of the channel."""
     reason: str
 
+    @property
+    def events(self) -> str:
+        """Which events, in words."""
+        return f"events of type {self.type}" if self.type else "events"
+
+    @property
+    def remedy(self) -> str:
+        """What to do about it."""
+        return (
+            f"{'give both stations classes' if self.type else 'open it in both with qos='} that go together"
+        )
+
     def __str__(self) -> str:
-        what = f"events of type {self.type}" if self.type else "events"
         where = (
             f"go from here to station {self.station}" if self.to_it else f"come from station {self.station}"
         )
-        remedy = "give both stations classes" if self.type else "open it in both with qos="
-        return f"{self.name}: no {what} {where}: {self.reason}; {remedy} that go together"
+        return f"{self.name}: no {self.events} {where}: {self.reason}; {self.remedy}"
 
 
 class QueueFull(ChannelError):

@@ -35,10 +35,11 @@ from heliograph.model.event import Event, EventId, Header, info_of
 from heliograph.monitoring import snapshot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from heliograph.channel.channel import Channel
     from heliograph.channel.receive.subscription import Receiver
+    from heliograph.errors import NotMatched
 
 UNKNOWN: Final = "no such receiver"
 MAX_RECORDS: Final = 10_000
@@ -70,6 +71,8 @@ class WhyQuestion(msgspec.Struct, frozen=True):
     event: bytes
     header: Header
     is_pushed: bool
+    sources: tuple[int, ...] = ()
+    """Stations that its events come from: those that push, or that keep the history; empty: not known."""
 
 
 class DeliveryRing:
@@ -169,41 +172,63 @@ class Asker:
             self._listens = True
         records.subscribe(self.records.add, types=(DeliveryRecord,), start="earliest")
 
-    def why(self, channel: Channel[Any], asked: Any, receiver: str) -> Why:
-        """See the module."""
+    def why(self, channel: Channel[Any], asked: Any, receiver: str, *, only_asks: bool = False) -> Why:
+        """See the module.
+
+        Args:
+            only_asks: an event that was never pushed would be pushed by another station, not by this one.
+        """
         if not isinstance(receiver, str):
             raise TypeError(f"a receiver is named by text, as in station.snapshot(), not {receiver!r:.60}")
         self.listen()
         found = find(channel, asked)
-        told = self.here(channel, found, receiver)
-        names = set(told.receivers)
-        if told.verdict != UNKNOWN:
-            return told
-        for told in self._elsewhere(channel, found, receiver):
-            if told.verdict != UNKNOWN:
-                return told
-            names |= set(told.receivers)
-        return msgspec.structs.replace(told, station="", **_nobody(receiver, sorted(names)))
+        sources = self._sources(channel, found, only_asks=only_asks)
+        answers = list(self._everywhere(channel, found, receiver, sources))
+        if known := _by_receiver(one for one in answers if one.verdict != UNKNOWN):
+            return known[0]
+        names = sorted({name for one in answers for name in one.receivers})
+        return msgspec.structs.replace(answers[0], station="", **_nobody(receiver, names))
 
     def all_of(self, channel: Channel[Any], asked: Any) -> tuple[FoundEvent, list[Why]]:
         """The answers for every receiver of a channel, in all stations; see `helio trace`."""
         self.listen()
         found = find(channel, asked)
-        answers = [self.here(channel, found, name) for name in _names(channel)]
+        sources = self._sources(channel, found, only_asks=True)
+        answers = [self.here(channel, found, name, sources) for name in _names(channel)]
         for station in self._others(channel):
-            told = self._ask(station, channel, found, "")
+            told = self._ask(station, channel, found, "", sources)
             for name in () if told is None else told.receivers[:MAX_RECEIVERS]:
-                answer = self._ask(station, channel, found, name)
+                answer = self._ask(station, channel, found, name, sources)
                 if answer is not None:
                     answers.append(answer)
-        return found, answers
+        return found, _by_receiver(answers)
 
-    def _elsewhere(self, channel: Channel[Any], found: FoundEvent, receiver: str) -> Iterator[Why]:
-        """What other stations say that have the channel."""
+    def _everywhere(
+        self, channel: Channel[Any], found: FoundEvent, receiver: str, sources: tuple[int, ...]
+    ) -> Iterator[Why]:
+        """What this station says, and the others that have the channel."""
+        yield self.here(channel, found, receiver, sources)
         for station in self._others(channel):
-            told = self._ask(station, channel, found, receiver)
+            told = self._ask(station, channel, found, receiver, sources)
             if told is not None:
                 yield told
+
+    def _sources(self, channel: Channel[Any], found: FoundEvent, *, only_asks: bool) -> tuple[int, ...]:
+        """The stations that the event comes from, or such an event would; empty when nobody can say."""
+        mesh = self._station.mesh
+        if mesh is None:
+            return ()
+        if not (found.is_pushed or only_asks):
+            if channel.store is None or channel.store.kept_here:
+                return (self._station.id,)
+            return tuple(
+                other.station
+                for other in mesh.stations()
+                for state in other.channels
+                if state.name == channel.name and state.keeper is not None
+            )
+        stations = [snapshot.take(self._station, channel.name), *snapshot.ask_all(mesh, channel.name)[0]]
+        return sources_of(channel.name, found, stations, self._station.id)
 
     def _others(self, channel: Channel[Any]) -> list[int]:
         mesh = self._station.mesh
@@ -213,7 +238,14 @@ class Asker:
             if any(state.name == channel.name for state in other.channels)
         ]
 
-    def _ask(self, station: int, channel: Channel[Any], found: FoundEvent, receiver: str) -> Why | None:
+    def _ask(
+        self,
+        station: int,
+        channel: Channel[Any],
+        found: FoundEvent,
+        receiver: str,
+        sources: tuple[int, ...],
+    ) -> Why | None:
         """What another station says; None when it does not answer."""
         body = found.event.to_json()
         if len(body) > MAX_EVENT:
@@ -221,7 +253,7 @@ class Asker:
                 channel.name, f"its event has {len(body)} bytes; stations ask each other up to {MAX_EVENT}"
             )
         name = info_of(type(found.event)).name
-        question = WhyQuestion(channel.name, receiver, name, body, found.header, found.is_pushed)
+        question = WhyQuestion(channel.name, receiver, name, body, found.header, found.is_pushed, sources)
         assert self._station.mesh is not None
         with suppress(QueryFailed):
             told = self._station.mesh.ask(station, snapshot.WHY, question, snapshot.ASK_LIMIT)
@@ -248,7 +280,7 @@ class Asker:
                 except HeliographError as error:
                     return self._unreadable(channel, question, error)
                 found = FoundEvent(event, question.header, question.is_pushed)
-                return self.here(channel, found, question.receiver)
+                return self.here(channel, found, question.receiver, question.sources)
         carried = f"this station has the channel with {', '.join(channel.type_names)}"
         return self._sayer(channel, question)("not wanted", "lookup", f"{carried}, not with {question.type}")
 
@@ -260,21 +292,44 @@ class Asker:
             return msgspec.structs.replace(
                 say(UNKNOWN, "lookup", "no receiver of that name"), receivers=tuple(names)
             )
+        apart = self._apart(channel, question.type, question.sources, say)
+        if apart is not None:
+            return apart
         return say("not wanted", "lookup", f"its class of {question.type} does not fit the event: {error}")
 
-    def here(self, channel: Channel[Any], found: FoundEvent, name: str) -> Why:
+    def _apart(
+        self, channel: Channel[Any], type_name: str, sources: tuple[int, ...], say: Callable[..., Why]
+    ) -> Why | None:
+        """The answer when this station gets no such events from any that they come from; else None."""
+        found: list[NotMatched] = []
+        for source in sources:
+            reasons = channel.neighbours.unmatched(f"{source:016x}")
+            apart = [one for one in reasons if not one.to_it and one.type in ("", type_name)]
+            if not apart:
+                return None
+            found += apart
+        if not found:
+            return None
+        first = found[0]
+        rule = f"no {first.events} come here from station {first.station}: {first.reason}"
+        facts = {f"station {one.station}": one.reason for one in found[1:]}
+        return say("stopped", "link", rule, facts, first.remedy)
+
+    def here(self, channel: Channel[Any], found: FoundEvent, name: str, sources: tuple[int, ...] = ()) -> Why:
         """The answer for a receiver of this station."""
         event, header, is_pushed = found
         say = self._sayer(channel, WhyQuestion(channel.name, name, "", b"", header, is_pushed))
         receivers = {one.name: one for one in channel.neighbours.local_receivers()}
         receiver = receivers.get(name) or receivers.get(f"group {name}")
+        say = partial(say, is_away=receiver is None)
         for record in self.records.outcomes(channel.name, header) if is_pushed else ():
             if record.receiver in (name, f"group {name}"):
                 return _recorded(say, record)
         if receiver is None:
             names = tuple(_names(channel))
             return _of_cursor(channel, header, name, say) or say(UNKNOWN, "lookup", "", receivers=names)
-        stopped = _stopped(receiver, event, header, say)
+        stopped = self._apart(channel, info_of(type(event)).name, sources, say)
+        stopped = stopped or _stopped(receiver, event, header, say)
         if stopped is not None:
             return stopped
         if receiver.selection.tree is not None:
@@ -297,6 +352,57 @@ class Asker:
         label = self._station.name or f"{self._station.id:016x}"
         event = str(about.header.id) if about.is_pushed else ""
         return partial(Why, channel.name, event, about.receiver, label)
+
+
+def sources_of(
+    name: str, found: FoundEvent, stations: Iterable[snapshot.StationSnapshot], asker: int
+) -> tuple[int, ...]:
+    """The stations that an event of a channel comes from, or would: they push, or keep the history.
+
+    Of an event that was never pushed those that have pushed others; where nobody has, those that have no
+    receiver, for what else would they have the channel.
+    """
+    known = [(int(one.station, 16), it) for one in stations if (it := one.channel(name)) is not None]
+    keepers = [(station, one.journal.partition) for station, one in known if one.journal is not None]
+    if found.is_pushed and found.header.partition is not None:
+        return tuple(station for station, partition in keepers if partition == found.header.partition)
+    own = {
+        station: [supplier for supplier in one.suppliers if not supplier.is_remote] for station, one in known
+    }
+    if found.is_pushed:
+        wanted = found.header.supplier
+        pushers = [s for s, them in own.items() if any(one.name == wanted for one in them)]
+        return tuple(pushers or (s for s, _ in known if wanted.startswith(f"{s:016x}-")))
+    pushers = [s for s, them in own.items() if any(one.pushed for one in them)]
+    if not pushers:
+        pushers = [s for s, one in known if s != asker and all(r.kind == "gateway" for r in one.receivers)]
+    journalled = {s for s, one in known if one.durability == "persistent"}
+    held = {station for station, _ in keepers}
+    direct = {s for s in pushers if s not in journalled or s in held}
+    return tuple(sorted(direct | (held if journalled & {*pushers} - direct else set())))
+
+
+def _by_receiver(answers: Iterable[Why]) -> list[Why]:
+    """One answer for each receiver: of a durable one, the station that has it open decides whether it wants
+    an event, and its keeper knows what it has acknowledged.
+    """
+    opened: dict[str, list[Why]] = {}
+    away: dict[str, Why] = {}
+    for one in answers:
+        name = one.receiver.removeprefix("group ")
+        if one.is_away:
+            away.setdefault(name, one)
+        else:
+            opened.setdefault(name, []).append(one)
+    found = [_with_cursor(one, away.get(name)) for name, them in opened.items() for one in them]
+    return [*found, *(one for name, one in away.items() if name not in opened)]
+
+
+def _with_cursor(answer: Why, kept: Why | None) -> Why:
+    """An answer from where the receiver is open, with what its keeper has written down of the event."""
+    if kept is None or not (kept.stage == "delivery" or (kept.stage == "cursor" and answer.stage == "queue")):
+        return answer
+    return msgspec.structs.replace(kept, station=answer.station, steps=answer.steps, is_away=False)
 
 
 def _names(channel: Channel[Any]) -> list[str]:

@@ -154,3 +154,84 @@ def test_a_receiver_of_another_station_answers_there(monkeypatch: pytest.MonkeyP
         assert (answer.station, answer.verdict, answer.values) == ("two", "stopped", {"speed": "200.0"})
         assert hg.why(tracks, Track(1, 400.0), "display").verdict == "would be delivered"
         assert hg.why(tracks, Track(1), "displays").remedy == "did you mean 'display'?"
+
+
+class TextTrack(hg.Event, name="air.track", key="id"):
+    """As another program has it: a field is of another type."""
+
+    id: str
+
+
+@pytest.fixture
+def pair(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[hg.Station, hg.Station]]:
+    own_meeting_folder(monkeypatch, tmp_path)
+    with (
+        hg.Station(tmp_path / "one", domain="a", name="one", on_error=lambda *_: None) as one,
+        hg.Station(domain="a", name="two", on_error=lambda *_: None) as two,
+    ):
+        yield one, two
+
+
+def test_stations_whose_quality_of_service_keeps_them_apart_are_the_first_stage(
+    pair: tuple[hg.Station, hg.Station],
+) -> None:
+    one, two = pair
+    tracks = one.channel("air.tracks", Track, qos=hg.QoS(reliability="best-effort"))
+    screens = two.channel("air.tracks", Track, qos=hg.QoS(reliability="reliable"))
+    screens.subscribe(lambda _: None, where="speed > 300", name="screen")
+    assert wait_until(lambda: screens.stats().unmatched)
+    for speed in (200.0, 400.0):
+        answer = hg.why(tracks, Track(1, speed), "screen")
+        assert (answer.verdict, answer.stage, answer.station) == ("stopped", "link", "two")
+        assert "reliability: offered 'best-effort', requested 'reliable'" in answer.rule
+        assert "(one)" in answer.rule
+        assert answer.remedy == "open it in both with qos= that go together"
+    assert hg.why(screens, Track(1, 400.0), "screen").verdict == "would be delivered"
+
+
+def test_classes_that_keep_stations_apart_are_named_as_the_log_names_them(
+    pair: tuple[hg.Station, hg.Station],
+) -> None:
+    one, two = pair
+    tracks = one.channel("air.tracks", Track, Note)
+    screens = two.channel("air.tracks", TextTrack, Note)
+    screens.subscribe(lambda _: None, name="screen")
+    assert wait_until(lambda: screens.stats().unmatched)
+    answer = hg.why(tracks, Track(1), "screen")
+    assert (answer.verdict, answer.stage) == ("stopped", "link")
+    assert "$.id: i64 of the writer cannot be read as str" in answer.rule
+    assert answer.rule in str(screens.stats().unmatched).replace("come from", "come here from")
+    assert answer.remedy == "give both stations classes that go together"
+    assert hg.why(tracks, Note("x"), "screen").verdict == "would be delivered"
+    assert hg.why(tracks, Track(1), "screens").remedy == "did you mean 'screen'?"
+
+
+def test_of_a_durable_receiver_the_station_that_has_it_open_answers_and_its_keeper_when_none_has(
+    pair: tuple[hg.Station, hg.Station],
+) -> None:
+    keeper, reader = pair
+    qos = hg.QoS(durability="persistent")
+    kept = keeper.channel("air.tracks", Track, qos=qos)
+    read = reader.channel("air.tracks", Track, qos=qos)
+    with read.consumer(name="billing", where="speed > 300", start="earliest") as billing:
+        kept.push_many([Track(1, 200.0), Track(2, 400.0), Track(3, 500.0)])
+        deliveries = iter(billing.deliveries(LIMIT))
+        next(deliveries).ack()
+        assert wait_until(lambda: _acknowledged(keeper) == 2)
+        for asking in (kept, read):
+            slow, done, waiting = (hg.why(asking, offset, "billing") for offset in range(3))
+            assert (slow.verdict, slow.station, slow.rule) == ("stopped", "two", "speed > 300 is false")
+            assert (done.verdict, done.station) == ("acknowledged", "two")
+            assert done.steps == ("its filter lets the event through",)
+            assert waiting.verdict == "not acknowledged"
+        for asking, station in ((kept, keeper), (read, reader)):
+            _, answers = station.asker.all_of(asking, 0)
+            assert [(one.receiver, one.verdict) for one in answers] == [("billing", "stopped")]
+    away = hg.why(read, 1, "billing")
+    assert (away.verdict, away.station, away.is_away) == ("acknowledged", "one", True)
+
+
+def _acknowledged(station: hg.Station) -> int:
+    channel = station.snapshot().channel("air.tracks")
+    assert channel is not None
+    return max((one.acknowledged for one in channel.durable), default=-1)
