@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -77,12 +77,16 @@ class Role:
 
     def _listen(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
-        for line in process.stdout:
-            self._lines.put(line.strip())
+        with process.stdout:
+            for line in process.stdout:
+                self._lines.put(line.strip())
 
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):
+            self.process.stdin.close()
 
     def tell(self, words: str) -> None:
         assert self.process.stdin is not None

@@ -54,7 +54,7 @@ def joins(size: Size) -> Experiment:
                     taken[call].append(time.perf_counter() - begun)
         finally:
             keeper.terminate()
-            keeper.wait(LIMIT)
+            keeper.communicate(timeout=LIMIT)
     rows = []
     for call, found in taken.items():
         ordered = sorted(found)
