@@ -336,3 +336,19 @@ def test_why_says_which_stations_do_not_match_before_it_looks_at_filters(
             assert "(tower)" in answer["rule"]
         screens.push(Track(1, 1.0, ""))
         assert said_of(capsys, "screen")["verdict"] == "would be delivered"
+
+
+def test_info_lists_derivations_with_their_receivers_and_why_finds_those(
+    tracks: hg.Channel[Track], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with hg.Station(domain="see", name="screen") as screen:
+        fast = screen.channel("air.tracks", Track).derive("id, speed", where="speed > 300")
+        fast.subscribe(lambda _: None, name="dwatch")
+        (derived,) = said(capsys, "info", "air.tracks")["derivations"]
+        assert (derived["select"], derived["where"]) == ("id, speed", "speed > 300")
+        assert [one["name"] for one in derived["receivers"]] == ["dwatch"]
+        assert run(["info", "air.tracks"]) == 0
+        assert "derived: id, speed where speed > 300; received by dwatch in" in capsys.readouterr().out
+        answer = said(capsys, "why", "air.tracks", "0", "dwatch", code=1)
+        assert (answer["verdict"], answer["stage"]) == ("stopped", "derivation filter")
+    del tracks

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from heliograph.errors import NotPossible
 from heliograph.model.event import Event
 from heliograph.runtime.ports import seconds_until
 
@@ -16,10 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from heliograph.channel.channel import Channel
+    from heliograph.channel.explain import Why
     from heliograph.channel.filtered_channel import FilteredChannel
     from heliograph.channel.ledger import ChannelStats
     from heliograph.channel.receive.consumer import Consumer
+    from heliograph.channel.selection import Selection
     from heliograph.filters.derivation import Derivation
+    from heliograph.model.event import Header
     from heliograph.model.formats import Format
 
 T = TypeVar("T", bound=Event)
@@ -50,12 +54,18 @@ class Deriving(Protocol):
 
     def counts(self) -> DerivedCounts: ...
 
+    def function(self, cls: type[Event]) -> Callable[..., Event] | None: ...
+
+    def header(self, header: Header, event: Event) -> Header: ...
+
 
 class Derives(NamedTuple):
     """What a channel is derived from, and how."""
 
     derivation: Derivation
     original: Channel[Any]
+    selection: Selection
+    """Which events of the original are derived."""
     transform: Deriving
     passed: Callable[[], int]
     """How many events of the original this station has looked at."""
@@ -146,6 +156,16 @@ class DerivedChannel(Generic[T]):
     def as_stream(self) -> FilteredChannel:
         """All events, as a part of a pattern."""
         return self._channel.as_stream()
+
+    def why(self, event: Any, receiver: str) -> Why:
+        """As `Channel.why`; the event is one of the original, or its offset."""
+        if isinstance(event, self.type):
+            wanted = self._derives.derivation.type
+            raise NotPossible(
+                self._derives.original.name,
+                f"a derived event does not say what it was made of: give one of {wanted}",
+            )
+        return self._derives.original.why(event, receiver)
 
     def settle(self, timeout: float | None = None) -> bool:
         """As `Channel.settle`, for what was pushed into the original of this station before."""

@@ -169,7 +169,7 @@ class Why(msgspec.Struct, frozen=True):
     """Of the receiver."""
     verdict: Verdict
     stage: str
-    """Where it was decided: lookup, filter, history, queue, cursor, delivery or link."""
+    """Where it was decided: link, lookup, derivation, filter, history, queue, cursor or delivery."""
     rule: str
     """What decided, in words."""
     values: dict[str, str] = {}

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from heliograph.channel.channel import Channel
+    from heliograph.monitoring.snapshot import StationSnapshot
     from heliograph.station import Station
 
 consumer = typer.Typer(help="Durable consumers: list, seek, reset, delete.", no_args_is_help=False)
@@ -127,6 +128,8 @@ def info(channel: ChannelName, *, domain: Domain = "default", as_json: JsonFlag 
     """Show a channel: who has it open, what it carries, its receivers by name, its history, and how far
     durable consumers are.
     """
+    from heliograph.monitoring.snapshot import ask_all  # noqa: PLC0415 - commands import what they need when they run
+
     with opened_channel(channel, domain, "helio info") as (here, opened):
         assert here.mesh is not None
         names = {other.station: other.name for other in here.mesh.stations()}
@@ -142,13 +145,15 @@ def info(channel: ChannelName, *, domain: Domain = "default", as_json: JsonFlag 
             }
             for station, state in states_of(here.mesh, channel)
         ]
+        found, _ = ask_all(here.mesh, channel)
         told = {
             "channel": channel,
             "types": list(opened.type_names),
             "durability": opened.qos.durability,
             "reliability": opened.qos.reliability,
             "stations": stations,
-            "receivers": list(_receivers(here, channel)),
+            "receivers": list(_receivers(found, channel)),
+            "derivations": list(_derivations(found, channel)),
             "history": [_plain(part) for part in opened.operations.info()] if opened.store else [],
         }
     if as_json:
@@ -157,11 +162,28 @@ def info(channel: ChannelName, *, domain: Domain = "default", as_json: JsonFlag 
         _print_info(told)
 
 
-def _receivers(here: Station, channel: str) -> Iterator[dict[str, Any]]:
-    """The receivers of all stations, without the gateways that stand for those of others."""
-    from heliograph.monitoring.snapshot import ask_all  # noqa: PLC0415 - as below
+def _derivations(stations: list[StationSnapshot], channel: str) -> Iterator[dict[str, Any]]:
+    """What is derived from a channel, and who receives it."""
+    found: dict[str, dict[str, Any]] = {}
+    for station in stations:
+        for one in station.channels:
+            if one.derived is None or one.derived.original != channel:
+                continue
+            own = [
+                {"name": receiver.name, "station": station.station, "where": receiver.where}
+                for receiver in one.receivers
+                if receiver.kind != "gateway"
+            ]
+            row = found.setdefault(one.name, {"select": "", "where": None, "receivers": []})
+            if own or not row["select"]:  # the text is known where it was written
+                row |= {"select": one.derived.select, "where": one.derived.where}
+            row["receivers"] += own
+    yield from found.values()
 
-    for station in ask_all(here.mesh, channel)[0]:
+
+def _receivers(stations: list[StationSnapshot], channel: str) -> Iterator[dict[str, Any]]:
+    """The receivers of all stations, without the gateways that stand for those of others."""
+    for station in stations:
         for found in (one for one in station.channels if one.name == channel):
             for receiver in found.receivers:
                 if receiver.kind != "gateway":
@@ -201,6 +223,10 @@ def _print_info(told: dict[str, Any]) -> None:
     if told["receivers"]:
         print_line("")
         print_table(list(told["receivers"][0]), [list(row.values()) for row in told["receivers"]])
+    for derived in told["derivations"]:
+        where = "" if derived["where"] is None else f" where {derived['where']}"
+        names = ", ".join(f"{one['name']} in {one['station']}" for one in derived["receivers"]) or "nobody"
+        print_line(f"\nderived: {derived['select']}{where}; received by {names}")
     for part in told["history"]:
         kept = part["watermark"] - part["earliest"]
         print_line(f"\npartition {part['partition']}, kept by {part['station']}")

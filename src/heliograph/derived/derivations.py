@@ -153,6 +153,7 @@ class Derivations:
         derives = Derives(
             derivation,
             original,
+            selection,
             transform,
             lambda: original.stats().pushed - before,
             lambda timeout: all(tap.wait_idle(timeout) for tap in taps),

@@ -269,9 +269,9 @@ class StationParts(msgspec.Struct, frozen=True):
 
 
 def take(station: StationParts, only: str | None = None) -> StationSnapshot:
-    """The snapshot of a station, of one channel if it is named."""
+    """The snapshot of a station, of one channel and what is derived from it if it is named."""
     ports = station.ports
-    channels = [one for one in station.channels() if only is None or one.name == only]
+    channels = [one for one in station.channels() if only is None or only in (one.name, _original(one))]
     found: list[ChannelSnapshot] = []
     room = MAX_ROWS
     for one in channels[:MAX_CHANNELS]:
@@ -297,6 +297,10 @@ def take(station: StationParts, only: str | None = None) -> StationSnapshot:
         free_bytes=None if ports.disk is None else ports.disk.free(),
         folder=station.folder,
     )
+
+
+def _original(channel: Channel[Any]) -> str | None:
+    return None if channel.derives is None else channel.derives.derivation.channel
 
 
 def answer_others(station: StationParts) -> None:

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from heliograph.channel.channel import Channel
+    from heliograph.channel.derived_channel import DerivedChannel, Derives
     from heliograph.channel.receive.subscription import Receiver
+    from heliograph.channel.selection import Selection
     from heliograph.errors import NotMatched
 
 UNKNOWN: Final = "no such receiver"
@@ -94,7 +96,7 @@ class DeliveryRing:
         ]
 
 
-def why(channel: Channel[Any], event: Any, receiver: str) -> Why:
+def why(channel: Channel[Any] | DerivedChannel[Any], event: Any, receiver: str) -> Why:
     """See the module; the same as `channel.why(event, receiver)`."""
     return channel.why(event, receiver)
 
@@ -194,7 +196,7 @@ class Asker:
         self.listen()
         found = find(channel, asked)
         sources = self._sources(channel, found, only_asks=True)
-        answers = [self.here(channel, found, name, sources) for name in _names(channel)]
+        answers = [self.here(channel, found, name, sources) for name in self._names(channel)]
         for station in self._others(channel):
             told = self._ask(station, channel, found, "", sources)
             for name in () if told is None else told.receivers[:MAX_RECEIVERS]:
@@ -287,7 +289,7 @@ class Asker:
     def _unreadable(self, channel: Channel[Any], question: WhyQuestion, error: HeliographError) -> Why:
         """The class of this station does not fit the event: its receivers get none such."""
         say = self._sayer(channel, question)
-        names = _names(channel)
+        names = self._names(channel)
         if question.receiver not in names and f"group {question.receiver}" not in names:
             return msgspec.structs.replace(
                 say(UNKNOWN, "lookup", "no receiver of that name"), receivers=tuple(names)
@@ -326,8 +328,9 @@ class Asker:
             if record.receiver in (name, f"group {name}"):
                 return _recorded(say, record)
         if receiver is None:
-            names = tuple(_names(channel))
-            return _of_cursor(channel, header, name, say) or say(UNKNOWN, "lookup", "", receivers=names)
+            derived = self._derived(channel, found, name, sources)
+            told = derived or _of_cursor(channel, header, name, say)
+            return told or say(UNKNOWN, "lookup", "", receivers=tuple(self._names(channel)))
         stopped = self._apart(channel, info_of(type(event)).name, sources, say)
         stopped = stopped or _stopped(receiver, event, header, say)
         if stopped is not None:
@@ -346,6 +349,61 @@ class Asker:
                 f"open it with start={header.offset} or start='earliest'",
             )
         return _of_cursor(channel, header, name, say) or _queued(receiver, header, say)
+
+    def _derivations(self, channel: Channel[Any]) -> Iterator[tuple[Channel[Any], Derives]]:
+        """The channels of this station that are derived from one."""
+        for one in self._station.channels():
+            if one.derives is not None and one.derives.derivation.channel == channel.name:
+                yield one, one.derives
+
+    def _names(self, channel: Channel[Any]) -> list[str]:
+        """Receivers of this station, of what is derived too, and durable consumers that are away."""
+        derived = {
+            receiver.name
+            for one, _ in self._derivations(channel)
+            for receiver in one.neighbours.local_receivers()
+        }
+        return sorted({*_names(channel), *derived})
+
+    def _derived(
+        self, channel: Channel[Any], found: FoundEvent, name: str, sources: tuple[int, ...]
+    ) -> Why | None:
+        """The answer for one that receives what is derived from a channel; None: nobody of that name does."""
+        for one, derives in self._derivations(channel):
+            names = {receiver.name for receiver in one.neighbours.local_receivers()}
+            if name in names or f"group {name}" in names:
+                told = self._of_derivation(one, derives, found, name, sources)
+                steps = (f"it receives the derivation {derives.derivation}", *told.steps)
+                return msgspec.structs.replace(told, channel=channel.name, steps=steps)
+        return None
+
+    def _of_derivation(
+        self,
+        channel: Channel[Any],
+        derives: Derives,
+        found: FoundEvent,
+        name: str,
+        sources: tuple[int, ...],
+    ) -> Why:
+        event, header, is_pushed = found
+        say = self._sayer(channel, WhyQuestion(channel.name, name, "", b"", header, is_pushed))
+        condition = derives.selection.conditions.get(type(event))
+        if condition is None or for_source(condition, header.supplier) is None:
+            facts = {"header.type": header.type, "header.supplier": header.supplier}
+            rule = f"the derivation is of {derives.derivation.type}"
+            if derives.derivation.sources is not None:
+                rule += f" by {', '.join(derives.derivation.sources)}"
+            return say("not wanted", "derivation", rule, facts, "derive without type= and sources=")
+        if not condition.is_open and not condition.holds(event, header):
+            rule, values = deciding(derives.selection, event, header, derives.derivation.where)
+            return say("stopped", "derivation filter", rule, values, "derive with another where=")
+        function = derives.transform.function(type(event))
+        if function is None:
+            rule = "events of this version lack what the derivation reads"
+            return say("stopped", "derivation", rule, {"header.type": header.type})
+        derived = function(event, header)
+        made = FoundEvent(derived, derives.transform.header(header, derived), is_pushed)
+        return self.here(channel, made, name, sources)
 
     def _sayer(self, channel: Channel[Any], about: WhyQuestion) -> Callable[..., Why]:
         """Makes answers about one event and receiver."""
@@ -446,19 +504,22 @@ def _stopped(receiver: Receiver, event: Event, header: Header, say: Callable[...
         wanted = ", ".join(sorted({info_of(cls).name for cls in receiver.selection.conditions}))
         facts = {"header.type": header.type, "header.supplier": header.supplier, "wants": wanted}
         return say("not wanted", "lookup", last.detail, facts, "open it without types= and sources=")
-    rule, values = deciding(receiver, event, header)
+    rule, values = deciding(receiver.selection, event, header)
     return say("stopped", last.kind, rule, values, "change its filter: receiver.change(where=...)")
 
 
-def deciding(receiver: Receiver, event: Event, header: Header) -> tuple[str, dict[str, str]]:
-    """The part of a receiver's filter that is not true, and what it reads."""
-    condition = for_source(receiver.selection.conditions[type(event)], header.supplier)
+def deciding(
+    selection: Selection, event: Event, header: Header, where: t.Expr | None = None
+) -> tuple[str, dict[str, str]]:
+    """The part of a filter that is not true, and what it reads; `where` as it was written, if elsewhere."""
+    condition = for_source(selection.conditions[type(event)], header.supplier)
     checked = condition.checked if isinstance(condition, ReceiverCondition) else None
     if checked is None:
         return "its filter", {}
-    node, text = checked.node, checked.text
+    tree = where or selection.tree
+    node, text = checked.node, checked.text if where is None else str(where)
     if isinstance(node, k.TypedAnd):
-        written = _parts(receiver.selection.tree, len(node.items))
+        written = _parts(tree, len(node.items))
         for number, item in enumerate(node.items):
             if evaluate(item, event, header) is not True:
                 node, text = item, written[number] if written else text

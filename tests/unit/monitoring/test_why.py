@@ -235,3 +235,29 @@ def _acknowledged(station: hg.Station) -> int:
     channel = station.snapshot().channel("air.tracks")
     assert channel is not None
     return max((one.acknowledged for one in channel.durable), default=-1)
+
+
+def test_a_receiver_of_a_derivation_is_found_by_way_of_the_original(
+    pair: tuple[hg.Station, hg.Station],
+) -> None:
+    one, two = pair
+    tracks = one.channel("air.tracks", Track, Note)
+    fast = two.channel("air.tracks", Track, Note).derive(
+        "id, speed * 2 AS double", where="speed > 300", type=Track
+    )
+    fast.subscribe(lambda _: None, where="double < 1000", name="dwatch")
+    for asking in (tracks, fast):
+        slow, good, high = (hg.why(asking, Track(1, speed), "dwatch") for speed in (200.0, 400.0, 600.0))
+        assert (slow.verdict, slow.stage, slow.station) == ("stopped", "derivation filter", "two")
+        assert (slow.channel, slow.values) == ("air.tracks", {"speed": "200.0"})
+        assert slow.rule == "speed > 300 is false"
+        assert "id, speed * 2 AS double of air.tracks where speed > 300" in slow.steps[0]
+        assert good.verdict == "would be delivered"
+        assert (high.verdict, high.stage, high.values) == ("stopped", "consumer filter", {"double": "1200.0"})
+        note = hg.why(asking, Note("x"), "dwatch")
+        assert (note.verdict, note.stage) == ("not wanted", "derivation")
+    assert hg.why(tracks, Track(1), "dwatsh").remedy == "did you mean 'dwatch'?"
+    with pytest.raises(hg.NotPossible, match=r"give one of air\.track"):
+        hg.why(fast, fast.type(1, 2.0), "dwatch")
+    _, answers = one.asker.all_of(tracks, Track(1, 400.0))
+    assert [(answer.receiver, answer.station) for answer in answers] == [("dwatch", "two")]
