@@ -318,6 +318,7 @@ class Station:
             f"{self.id:016x}",
             self._open_beside,
             self.channels,
+            self.mesh,
             durable=self._keeping is not None,
         )
         self._events = StationEvents(self.id, self._name, self._channels.get)
@@ -871,7 +872,8 @@ class Station:
         """How a new channel is kept in the domain, where it would be kept by nobody; None: it is not."""
         if self.mesh is None or (qos is not None and qos.journalled):
             return None
-        if name in self._channels or name.startswith(RESERVED) or self._keeps(name):
+        is_own = name.startswith(RESERVED) and qos is not None  # asked for by who opens it
+        if name in self._channels or is_own or self._keeps(name):
             return None
         return self.mesh.recorded(name, qos)
 

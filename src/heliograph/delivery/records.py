@@ -4,8 +4,9 @@
     station.channel("_helio.deliveries", hg.DeliveryRecord)     one per (event, receiver)
     station.channel("_helio.ledger", hg.LedgerRecord)           what each receiver has counted so far
 
-Where a station has a folder both channels are persistent, and Spark reads them as any other; elsewhere they
-are there for who listens. They are not recorded themselves.
+Where a station has a folder both channels are persistent, and Spark reads them as any other. A station
+without one opens them as a station of its domain keeps them, so that its records go into that history; where
+nobody keeps them they are there for who listens, until somebody does. They are not recorded themselves.
 
 A receiver's watch puts what it is told into a queue and goes on; one task makes records of it a few times a
 second. When the queue is full records are lost, and the ledger says how many. Whether an event is sampled
@@ -20,17 +21,17 @@ from collections import deque
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 from zlib import crc32
 
 from heliograph.delivery.latency_histogram import LatencyHistogram
-from heliograph.errors import HeliographError
+from heliograph.errors import HeliographError, NotPossible
 from heliograph.model.event import Event
 from heliograph.qos.dispatch_order import as_ns, latency_of
 from heliograph.qos.policies import QoS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from heliograph.channel.channel import Channel
     from heliograph.channel.ledger import QueueCounts
@@ -52,6 +53,12 @@ BATCH: Final = 5_000
 """Outcomes that wait before a batch is made at once."""
 MAX_WAITING: Final = 200_000
 """Outcomes that wait before further ones are lost, about 100 MB."""
+
+CLOSE_LIMIT: Final = 1.0
+"""Seconds for receivers of records that nobody kept to take them, before those are kept."""
+PERSISTENT: Final = QoS(durability="persistent")
+UNKEPT: Final = QoS(reliability="best-effort")
+"""Of records that nobody keeps."""
 
 _ALL: Final = 1 << 32
 
@@ -145,6 +152,17 @@ class _Told(NamedTuple):
     rate: float
 
 
+class RecordsDomain(Protocol):
+    """What the recorder of a station without a folder asks of its domain."""
+
+    @property
+    def reopened(self) -> dict[str, QoS]: ...
+
+    def keepers_of(self, name: str) -> Collection[str]: ...
+
+    def recorded(self, name: str, asked: QoS | None) -> QoS | None: ...
+
+
 class Recorder:
     """Records what becomes of events on the channels of one station that ask for it.
 
@@ -152,6 +170,7 @@ class Recorder:
         station: its id, for the records.
         open_channel: opens a channel of that station, or takes the one that is there.
         channels: those that are open.
+        domain: keeps records for a station that does not do so itself; None: it is on its own.
         durable: whether the station keeps histories itself.
     """
 
@@ -161,6 +180,7 @@ class Recorder:
         station: str,
         open_channel: Callable[[str, tuple[type[Event], ...], QoS], Channel[Any]],
         channels: Callable[[], Iterable[Channel[Any]]],
+        domain: RecordsDomain | None = None,
         *,
         durable: bool,
     ) -> None:
@@ -168,7 +188,10 @@ class Recorder:
         self._station = station
         self._open_channel = open_channel
         self._channels = channels
-        self._qos = QoS(durability="persistent") if durable else QoS(reliability="best-effort")
+        if domain is not None:
+            domain.reopened.update({DELIVERIES: UNKEPT, LEDGER: UNKEPT})
+        self._domain = None if durable else domain
+        self._durable = durable
         self._told: deque[_Told] = deque()
         self._lost = count()
         self._snapshots = count(1)
@@ -212,10 +235,7 @@ class Recorder:
             if not self._intervals or self._opening:
                 return
             self._opening = True
-        self._ways = (
-            self._open_channel(DELIVERIES, (DeliveryRecord,), self._qos),
-            self._open_channel(LEDGER, (LedgerRecord,), self._qos),
-        )
+        self._ways = (self._opened(DELIVERIES, DeliveryRecord), self._opened(LEDGER, LedgerRecord))
         self._ports.tasks.spawn_soon("delivery records", self._run)
 
     def close(self) -> None:
@@ -225,6 +245,39 @@ class Recorder:
         if self._ways is not None:
             self._run()  # in case that no thread was left for it until now
             self._has_ended.wait()
+
+    def _opened(self, name: str, cls: type[Event]) -> Channel[Any]:
+        if self._durable:
+            return self._open_channel(name, (cls,), PERSISTENT)
+        kept = None if self._domain is None else self._domain.recorded(name, None)
+        if kept is not None:
+            try:
+                return self._open_channel(name, (cls,), kept)
+            except NotPossible as error:
+                log.info("%s", error)  # its keeper has just left
+        return self._open_channel(name, (cls,), UNKEPT)
+
+    def _follow(self) -> None:
+        """Open anew what nobody kept when it was opened, and a station of the domain keeps by now."""
+        assert self._ways is not None
+        self._ways = self._kept(self._ways[0], DeliveryRecord), self._ways[1]
+        self._ways = self._ways[0], self._kept(self._ways[1], LedgerRecord)
+
+    def _kept(self, channel: Channel[Any], cls: type[Event]) -> Channel[Any]:
+        if self._domain is None or channel.qos != UNKEPT:
+            return channel
+        if not channel.closed and not self._domain.keepers_of(channel.name):
+            return channel
+        log.info("%s is kept by a station of the domain now: receivers here subscribe again", channel.name)
+        channel.close(CLOSE_LIMIT)
+        return self._opened(channel.name, cls)
+
+    def _keeper_is_away(self) -> bool:
+        """Whether records go to another station, and it is not there: they wait for it."""
+        assert self._ways is not None
+        return self._domain is not None and any(
+            channel.qos.journalled and not self._domain.keepers_of(channel.name) for channel in self._ways
+        )
 
     def _put(self, told: _Told) -> None:
         if len(self._told) >= MAX_WAITING:
@@ -251,8 +304,16 @@ class Recorder:
 
     def _write(self) -> None:
         assert self._ways is not None
-        deliveries, ledger = self._ways
         try:
+            if not self._stopping:
+                self._follow()
+            if self._keeper_is_away():
+                if self._is_last and self._told:
+                    log.warning(
+                        "delivery records were not written: %s", f"{len(self._told)} wait for a keeper"
+                    )
+                return
+            deliveries, ledger = self._ways
             while self._told:
                 told = [self._told.popleft() for _ in range(min(len(self._told), BATCH))]
                 deliveries.push_many([self._delivery(one) for one in told])

@@ -163,15 +163,15 @@ class Asker:
         self._channel = find_channel
         self.records = DeliveryRing()
         self._opening = station.ports.tasks.lock("opening of delivery records")
-        self._listens = False
+        self._listened: Channel[Any] | None = None
 
     def listen(self) -> None:
         """Keep delivery records from now on, where a channel of this station makes any."""
         with self._opening:
-            records = None if self._listens else self._channel(DELIVERIES)
-            if records is None:
+            records = self._channel(DELIVERIES)
+            if records is None or records is self._listened or records.closed:
                 return
-            self._listens = True
+            self._listened = records  # another one than before when somebody began to keep it
         records.subscribe(self.records.add, types=(DeliveryRecord,), start="earliest")
 
     def why(self, channel: Channel[Any], asked: Any, receiver: str, *, only_asks: bool = False) -> Why:

@@ -81,6 +81,8 @@ class Egress:
         self._ways: WeakKeyDictionary[Channel[Any], bool] = WeakKeyDictionary()
         """On which channels it does, of those of which this station has wanted something."""
         self._is_ending = False
+        self.reopened: dict[str, QoS] = {}
+        """Channels that are opened anew as they are kept when a keeper comes, and how they are until then."""
         self.tell_supervisor: Callable[[str, EventId, bool], object] = lambda _, __, ___: None
         """Tells it that an event that came again is begun or settled, though this process die right then."""
         self._settling = WorkerAcks(tasks)
@@ -209,6 +211,8 @@ class Egress:
             state = peer.advertised.channels.get(name)
             apart = [] if state is None else self._not_coming(peer, channel, state)
             conditions = {} if state is None else self._conditions(peer, channel, state, apart)
+            if state is not None and self._is_passing(channel, state):
+                apart.clear()
             if conditions and carrier is None and not self._is_settled(peer, channel):
                 return  # all channels are looked at when it has answered
             before = _relayed_by(carrier)
@@ -390,6 +394,11 @@ class Egress:
         if self.streams is not None and peer.link.peer.streams and not why_by_link(channel):
             return StreamCarrier(self.streams, peer, channel, conditions, state)
         return LinkCarrier(peer, channel, conditions)
+
+    def _is_passing(self, channel: Channel[Any], state: m.ChannelState) -> bool:
+        """Whether one of two stations is about to open a channel anew, as the other one keeps it."""
+        till_then = self.reopened.get(channel.name)
+        return till_then is not None and till_then in (channel.qos, state.qos)
 
     def _not_coming(self, peer: Peer, channel: Channel[Any], state: m.ChannelState) -> list[NotMatched]:
         own = self._said(channel.name)

@@ -208,6 +208,7 @@ class Mesh:
         )
         self._way = ToKeepers(self._keeper_of, self._questions, self._writer, ports)
         self._watchers: list[Callable[[], object]] = []
+        self.reopened = self.gates.reopened
         self.derives = True
         """Whether this station says that it derives channels for others."""
         self._closed = False
@@ -991,7 +992,7 @@ class Mesh:
 
     def _keeper_came(self, channel: Channel[Any], state: m.ChannelState) -> None:
         """A station that keeps a part of the history is there; while it was away more may have been kept."""
-        if state.keeper is None:
+        if state.keeper is None or channel.qos == self.reopened.get(channel.name):
             return
         try:
             check_state(channel.name, state, channel.qos)
