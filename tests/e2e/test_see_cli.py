@@ -352,3 +352,59 @@ def test_info_lists_derivations_with_their_receivers_and_why_finds_those(
         answer = said(capsys, "why", "air.tracks", "0", "dwatch", code=1)
         assert (answer["verdict"], answer["stage"]) == ("stopped", "derivation filter")
     del tracks
+
+
+class Plant(hg.Event, name="gh.plant"):
+    temp: float
+    humidity: float = 0.5
+
+
+def test_why_takes_a_class_whose_defaults_fill_in_fields(
+    tower: hg.Station, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tower.channel("gh.plants", Plant).subscribe(lambda _: None, where="humidity > 0.4", name="dry")
+    asked = ["why", "gh.plants", '{"temp": 20.0}', "dry"]
+    assert run(asked) == 2
+    told = capsys.readouterr().err
+    assert "a format does not say which fields have defaults: --class MODULE:CLASS does" in told
+    assert run([*asked, "--class", f"{__name__}:Plant"]) == 0
+    assert "would be delivered" in capsys.readouterr().out
+    assert run(["trace", *asked[1:3], "--class", f"{__name__}:Plant"]) == 0
+    assert "dry in tower" in capsys.readouterr().out
+    assert run([*asked, "--class", f"{__name__}:Track"]) == 2
+    assert "in other formats than" in capsys.readouterr().err
+
+
+def test_hints_name_the_domain_unless_commands_ask_it_anyway(
+    tower: hg.Station, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tower.channel("air.plots", Track, qos=hg.QoS(reliability="best-effort"))
+    with hg.Station(domain="see", name="screen", on_error=lambda *_: None) as other:
+        screens = other.channel("air.plots", Track, qos=hg.QoS(reliability="reliable"))
+        screens.subscribe(lambda _: None, name="screen")
+        assert wait_until(lambda: screens.stats().unmatched)
+        commands = {one["what"]: one["command"] for one in said(capsys, "doctor", code=1)["findings"]}
+        assert commands["not matched"] == "helio info air.plots"
+        monkeypatch.delenv("HELIO_DOMAIN")
+        told = said(capsys, "doctor", "--domain", "see", code=1)
+        commands = {one["what"]: one["command"] for one in told["findings"]}
+        assert commands["not matched"] == "helio info air.plots --domain see"
+        nobody = said(capsys, "why", "air.plots", PLOT, "nobody", "--domain", "see", code=1)
+        assert "`helio top --domain see`" in nobody["remedy"]
+        assert run(["why", "air.plot", PLOT, "nobody", "--domain", "see"]) == 2
+        assert "did you mean air.plots?; see: helio ls --domain see" in capsys.readouterr().err
+
+
+PLOT = '{"id": 5, "speed": 1.0, "note": ""}'
+
+
+@pytest.mark.parametrize("command", [("why", "air.tracks", PLOT, "display"), ("pub", "air.tracks", PLOT)])
+def test_a_channel_of_another_domain_is_found_there(
+    tracks: hg.Channel[Track], capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
+) -> None:
+    with hg.Station(domain="harbour", name="crane") as crane:
+        crane.channel("sea.ships", Track)
+        assert run([*command, "--domain", "harbour"]) == 2
+        told = capsys.readouterr().err
+    assert "no station of domain harbour has a channel air.tracks; domain see has it: --domain see" in told
+    del tracks

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from heliograph.cli.output import JsonFlag, counted, print_json, print_line, size_text
-from heliograph.cli.station import Domain, meet_all
+from heliograph.cli.station import MOST_DOMAINS, Domain, in_domain, meet_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from heliograph.monitoring.snapshot import StationSnapshot
 
 FOUND = 1
-MOST_DOMAINS: Final = 8
-"""Other domains that are looked at for the other side of a channel."""
 DESCRIPTORS: Final = 1_024
 SHARED_MEMORY: Final = 64 << 20
 FREE: Final = 1 << 30
@@ -105,6 +103,8 @@ def _network(
 
 def _domain(domain: str) -> tuple[list[Finding], frozenset[int]]:
     """Findings, and the processes of its stations."""
+    import msgspec  # noqa: PLC0415 - as above
+
     from heliograph.errors.sentences import hint  # noqa: PLC0415 - as above
     from heliograph.facades.dcps.examination import announced, examine_endpoints  # noqa: PLC0415 - as above
     from heliograph.links.transports.discovery import DiscoveryFolder, domains  # noqa: PLC0415 - as above
@@ -121,6 +121,7 @@ def _domain(domain: str) -> tuple[list[Finding], frozenset[int]]:
         endpoints = announced(here)
     found = [*examine(stations, silent, now), *examine_endpoints(endpoints)]
     found += _other_domains(domain, stations)
+    found = [msgspec.structs.replace(one, command=in_domain(one.command, domain)) for one in found]
     found.sort(key=lambda one: ORDER[one.severity])
     if not stations and not silent:
         others = ", ".join(name for name in domains() if name != domain)

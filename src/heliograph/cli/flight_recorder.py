@@ -15,7 +15,7 @@ import typer
 from heliograph.cli.job_command import After, Before, stopping
 from heliograph.cli.output import CommandFailed, JsonFlag, counted, print_json, print_line
 from heliograph.cli.pubsub import ChannelName  # noqa: TC001 - typer looks at the annotation
-from heliograph.cli.station import MEET_LIMIT, Domain, meet_all
+from heliograph.cli.station import MEET_LIMIT, Domain, meet_all, no_channel
 
 
 def recorder(
@@ -50,7 +50,7 @@ def recorder(
     with stopping() as stop, Station(folder, domain=domain, name="helio recorder") as here:
         mesh = meet_all(here)
         if not mesh.wait_for(lambda known: bool(known.formats(channel)), MEET_LIMIT):
-            raise CommandFailed(f"no station of domain {domain} has a channel {channel}; see: helio ls")
+            raise CommandFailed(no_channel(mesh, domain, channel))
         classes = classes_of(mesh, channel)
         source = here.channel(channel, *classes, qos=least_qos(mesh, channel))
         target = here.channel(to or f"recorded.{channel}", *classes, qos=QoS(durability="persistent"))

@@ -26,8 +26,8 @@ from heliograph.cli.output import (
     print_table,
     show_help_without_command,
 )
-from heliograph.cli.pubsub import ChannelName, states_of
-from heliograph.cli.station import Domain, meant, meet_all
+from heliograph.cli.pubsub import ChannelName, states_of, with_class
+from heliograph.cli.station import Domain, meet_all, no_channel
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -337,8 +337,14 @@ def redrive(
 
 
 @contextmanager
-def opened_channel(name: str, domain: str, command: str) -> Iterator[tuple[Station, Channel[Any]]]:
-    """A channel that stations of the domain have, with the quality of service of its keeper."""
+def opened_channel(
+    name: str, domain: str, command: str, target: str | None = None
+) -> Iterator[tuple[Station, Channel[Any]]]:
+    """A channel that stations of the domain have, with the quality of service of its keeper.
+
+    Args:
+        target: "module:Class", the class to have in place of the one that its format makes.
+    """
     from heliograph.links.history.directory import classes_of  # noqa: PLC0415 - as above
     from heliograph.station import Station  # noqa: PLC0415 - as above
 
@@ -346,8 +352,9 @@ def opened_channel(name: str, domain: str, command: str) -> Iterator[tuple[Stati
         mesh = meet_all(here)
         types = classes_of(mesh, name)
         if not types:
-            hint = meant(mesh, domain, name)
-            raise CommandFailed(f"no station of domain {domain} has a channel {name}{hint}; see: helio ls")
+            raise CommandFailed(no_channel(mesh, domain, name))
+        if target is not None:
+            types = with_class(types, target, name)
         yield here, here.channel(name, *types)
 
 

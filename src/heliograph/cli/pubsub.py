@@ -32,7 +32,7 @@ from heliograph.cli.output import (
     print_line,
     print_problem,
 )
-from heliograph.cli.station import MEET_LIMIT, Domain, meet_all
+from heliograph.cli.station import MEET_LIMIT, Domain, in_domain, meet_all, no_channel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,6 +48,15 @@ WAITING = 1_000
 """Events of a pattern that wait to be printed; further ones wait in the queues of their channels."""
 
 ChannelName = Annotated[str, typer.Argument(help="The name of a channel.", show_default=False)]
+ClassName = Annotated[
+    str | None,
+    typer.Option(
+        "--class",
+        metavar="MODULE:CLASS",
+        help="The event class: its defaults fill in fields.",
+        show_default=False,
+    ),
+]
 
 
 def pub(
@@ -61,15 +70,7 @@ def pub(
     type_name: Annotated[
         str | None, typer.Option("--type", help="The event type, if there are several.", show_default=False)
     ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option(
-            "--class",
-            metavar="MODULE:CLASS",
-            help="The event class: its defaults fill in fields.",
-            show_default=False,
-        ),
-    ] = None,
+    target: ClassName = None,
     priority: Annotated[
         int | None, typer.Option(min=1, max=5, help="1 (low) to 5 (high).", show_default=False)
     ] = None,
@@ -345,7 +346,8 @@ def _deliveries(
     limit = MEET_LIMIT if timeout is None else min(timeout, MEET_LIMIT)
     if not mesh.wait_for(lambda known: bool(known.formats(name)), limit):
         domain = mesh.identity.domain
-        print_problem(f"no station of domain {domain} has a channel {name}; waiting for one (see: helio ls)")
+        hint = in_domain("(see: helio ls", domain) + ")"
+        print_problem(f"no station of domain {domain} has a channel {name}; waiting for one {hint}")
         if not mesh.wait_for(lambda known: bool(known.formats(name)), timeout):
             return
     channel = here.channel(name, *classes_of(mesh, name), qos=least_qos(mesh, name))
@@ -377,7 +379,7 @@ def _classes(mesh: Mesh, channel: str, domain: str) -> dict[str, list[type[Event
     for cls in sorted(classes_of(mesh, channel), key=lambda cls: -len(cls.__struct_fields__)):
         found.setdefault(_name(cls), []).append(cls)
     if not found:
-        raise CommandFailed(f"no station of domain {domain} has a channel {channel}; see: helio ls")
+        raise CommandFailed(no_channel(mesh, domain, channel))
     return found
 
 
@@ -404,6 +406,17 @@ def _given(classes: dict[str, list[type[Event]]], target: str, channel: str) -> 
             f"{channel} carries {carried}, in other formats than {target} (see: helio formats)"
         )
     return cls
+
+
+def with_class(types: list[type[Event]], target: str, channel: str) -> list[type[Event]]:
+    """The classes of a channel, with one that the user has in place of the one of its format."""
+    from heliograph.model.event import format_of  # noqa: PLC0415 - as above
+
+    classes: dict[str, list[type[Event]]] = {}
+    for cls in types:
+        classes.setdefault(_name(cls), []).append(cls)
+    given = _given(classes, target, channel)
+    return [given, *(cls for cls in types if format_of(cls).id != format_of(given).id)]
 
 
 def states_of(mesh: Mesh | None, name: str) -> Iterator[tuple[int, Any]]:
@@ -457,11 +470,12 @@ def _made(
             assert problem is not None
             done = f"the {number - 1} before it are pushed" if is_stream else "nothing was pushed"
             raise CommandFailed(
-                f"event {number} is no {_name(versions[0])}, {done}: {problem}{_hint(problem)}"
+                f"event {number} is no {_name(versions[0])}, {done}: {problem}{defaults_hint(problem)}"
             ) from problem
 
 
-def _hint(error: Exception) -> str:
+def defaults_hint(error: Exception) -> str:
+    """The end of a sentence about an event that lacks a field."""
     if "missing" not in str(error):
         return ""
     return "; a format does not say which fields have defaults: --class MODULE:CLASS does, and fills them in"

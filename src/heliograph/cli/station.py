@@ -10,11 +10,14 @@ helio ls --domain airspace --links                what carries each link, and wh
 from __future__ import annotations
 
 import logging
+import os
+import re
 import signal
 import sys
 from contextlib import contextmanager
 from enum import StrEnum
 from itertools import groupby
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
@@ -42,6 +45,11 @@ class LogFormat(StrEnum):
     TEXT = "text"
     JSON = "json"
 
+
+MOST_DOMAINS: Final = 8
+"""Other domains that are looked at for a channel, or for the other side of one."""
+ASKS_STATIONS: Final = re.compile(r"\bhelio (?:consumer|doctor|info|ls|purge|redrive|top)\b[^;,`]*")
+"""A command in a text that says what to try."""
 
 Domain: TypeAlias = Annotated[
     str, typer.Option(envvar="HELIO_DOMAIN", help="The domain: stations of one user and domain are linked.")
@@ -350,16 +358,39 @@ def _print_by_station(rows: list[dict[str, Any]]) -> None:
             print_line("no channels")
 
 
-def meant(mesh: Mesh, domain: str, channel: str) -> str:
-    """What was probably meant by a channel that nobody has: one with a name like it, or another domain."""
-    from heliograph.errors.sentences import hint  # noqa: PLC0415 - as above
+def no_channel(mesh: Mesh, domain: str, channel: str) -> str:
+    """That nobody has a channel, and what was probably meant: one with a name like it, or another domain."""
     from heliograph.links.transports.discovery import domains  # noqa: PLC0415 - as above
 
+    others = [name for name in domains() if name != domain]
+    return in_domain(
+        f"no station of domain {domain} has a channel {channel}{_meant(mesh, domain, channel, others)}"
+        "; see: helio ls",
+        domain,
+    )
+
+
+def _meant(mesh: Mesh, domain: str, channel: str, others: list[str]) -> str:
+    from heliograph.errors.sentences import hint  # noqa: PLC0415 - as above
+    from heliograph.station import Station  # noqa: PLC0415 - as above
+
     stations = mesh.stations()
-    if stations:
-        return hint(channel, {state.name for other in stations for state in other.channels})
-    found = hint(domain, [name for name in domains() if name != domain])
-    return found or ", and no station is there"
+    if stations and (near := hint(channel, {state.name for other in stations for state in other.channels})):
+        return near
+    if not stations and (near := hint(domain, others)):
+        return near
+    for other in others[:MOST_DOMAINS]:
+        with Station(domain=other, name="helio") as there:
+            if any(state.name == channel for one in meet_all(there).stations() for state in one.channels):
+                return f"; domain {other} has it: --domain {quote(other)}"
+    return "" if stations else ", and no station is there"
+
+
+def in_domain(text: str, domain: str) -> str:
+    """A text with the domain at each command that asks stations, unless those ask that domain anyway."""
+    if domain == os.environ.get("HELIO_DOMAIN", "default"):
+        return text
+    return ASKS_STATIONS.sub(lambda found: f"{found[0]} --domain {quote(domain)}", text)
 
 
 def meet_all(here: Station) -> Mesh:

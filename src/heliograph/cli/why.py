@@ -7,14 +7,15 @@ helio trace air.tracks 41                          from its source over links to
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from heliograph.cli.operate import opened_channel
-from heliograph.cli.output import JsonFlag, print_json, print_line, print_table, time_text
-from heliograph.cli.pubsub import ChannelName  # noqa: TC001 - typer looks at the annotation
-from heliograph.cli.station import Domain  # noqa: TC001 - likewise
+from heliograph.cli.output import CommandFailed, JsonFlag, print_json, print_line, print_table, time_text
+from heliograph.cli.pubsub import ChannelName, ClassName, defaults_hint
+from heliograph.cli.station import Domain, in_domain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,14 +46,18 @@ def why(
     ],
     *,
     domain: Domain = "default",
+    target: ClassName = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Say why a receiver got an event or did not: the stage, the rule, the values that decided.
 
     Exit code 1: it did not get it, or nobody knows.
     """
-    with opened_channel(channel, domain, "helio why") as (here, opened):
+    import msgspec  # noqa: PLC0415 - commands import what they need when they run
+
+    with opened_channel(channel, domain, "helio why", target) as (here, opened), _hinting():
         answer = here.asker.why(opened, event, receiver, only_asks=True)
+    answer = msgspec.structs.replace(answer, remedy=in_domain(answer.remedy, domain))
     if as_json:
         print_json(_document(answer))
     else:
@@ -62,7 +67,12 @@ def why(
 
 
 def trace(
-    channel: ChannelName, event: EventName, *, domain: Domain = "default", as_json: JsonFlag = False
+    channel: ChannelName,
+    event: EventName,
+    *,
+    domain: Domain = "default",
+    target: ClassName = None,
+    as_json: JsonFlag = False,
 ) -> None:
     """Follow one event from its source over links to every receiver of the domain, and to Spark.
 
@@ -72,7 +82,7 @@ def trace(
     """
     from heliograph.monitoring.snapshot import ask_all  # noqa: PLC0415 - commands import what they need when they run
 
-    with opened_channel(channel, domain, "helio trace") as (here, opened):
+    with opened_channel(channel, domain, "helio trace", target) as (here, opened), _hinting():
         found, answers = here.asker.all_of(opened, event)
         stations, _ = ask_all(here.mesh, channel)
     rows = list(map(_step, answers))
@@ -95,6 +105,17 @@ def trace(
         for row in rows
     ]
     print_table(("step", "where", "time", "after", "what"), cells)
+
+
+@contextmanager
+def _hinting() -> Iterator[None]:
+    """An event that lacks a field may have a default for it: say who knows."""
+    from heliograph.errors import InvalidEvent  # noqa: PLC0415 - as above
+
+    try:
+        yield
+    except InvalidEvent as error:
+        raise CommandFailed(f"{error}{defaults_hint(error)}") from error
 
 
 def _origin(header: Header) -> list[dict[str, Any]]:

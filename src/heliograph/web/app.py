@@ -137,7 +137,11 @@ class StationPage:
 
     async def _why(self, request: Request) -> Response:
         event, receiver = _text(request, "event"), _text(request, "receiver")
-        ask = partial(self._with_channel, _text(request, "channel"), lambda one: one.why(event, receiver))
+        ask = partial(
+            self._with_channel,
+            _text(request, "channel"),
+            lambda one: self._station.asker.why(one, event, receiver, only_asks=True),
+        )
         return await self._answered(ask)
 
     def _with_channel(self, name: str, ask: Callable[[Channel[Any]], Any]) -> Any:
