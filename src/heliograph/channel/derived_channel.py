@@ -40,6 +40,8 @@ class DerivedCounts(msgspec.Struct, frozen=True):
     """What the originals take, as `heliograph.codec.sizes` estimates it."""
     bytes_after: int = 0
     """What the derived events take."""
+    failed: int = 0
+    """Events for which the class of `into=` raised: `on_error` was told, and they were not derived."""
 
     @property
     def bytes_saved(self) -> int:
@@ -197,7 +199,7 @@ class DerivedChannel(Generic[T]):
 def stats_of(channel: Channel[Any], derives: Derives) -> DerivedStats:
     """A derived channel, and what it has saved at this station."""
     stats, counts, passed = channel.stats(), derives.transform.counts(), derives.passed()
-    left_out = max(0, passed - counts.derived)
+    left_out = max(0, passed - counts.derived - counts.failed)
     each = counts.bytes_before / max(1, counts.derived)
 
     def saved(share: float) -> Saved:

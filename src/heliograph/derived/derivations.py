@@ -21,6 +21,7 @@ from heliograph.channel.derived_channel import DerivedChannel, Derives
 from heliograph.channel.routing.forwarding import ELSEWHERE, HERE
 from heliograph.channel.selection import ReceiverOptions, parsed
 from heliograph.delivery.records import RESERVED
+from heliograph.derived.failure_reports import FailureReports
 from heliograph.derived.store import DerivedStore
 from heliograph.derived.tap import Tap
 from heliograph.derived.transform import Transform
@@ -140,7 +141,7 @@ class Derivations:
         name = name_of(derivation)
         derived_cls = made.class_made() if into is None else made.class_into(into)
         selection = original.selected(**_options(derivation, cls))
-        transform = Transform(derivation, name, derived_cls)
+        transform = Transform(derivation, name, derived_cls, FailureReports(original, name))
         qos = _qos(original.qos, has_key=bool(info_of(derived_cls).key))
         services = msgspec.structs.replace(
             self._services(), open_later=lambda *_: None, suspended=lambda _: None, observe=lambda *_: None
@@ -186,7 +187,8 @@ class Derivations:
             return
         cls = next(cls for cls in original.types if info_of(cls).name == derivation.type)
         inlet = channel.neighbours.inlet(f"derived from {original.name} elsewhere", ELSEWHERE)
-        transform = Transform(derivation, channel.name, derives.transform.cls)
+        reports = FailureReports(original, channel.name)
+        transform = Transform(derivation, channel.name, derives.transform.cls, reports)
         selection = original.selected(**_options(derivation, cls))
         tap = Tap(original, name, selection, transform, inlet, self._pool)
         original.neighbours.join_tap(tap, lambda: derives.is_asked)

@@ -145,14 +145,21 @@ class Tap(QueuedReceiver):
         self._pool.submit(self._run)
 
     def _run(self) -> None:
-        while True:
-            with self._state:
-                if not self._is_wanted:
+        is_done = False
+        try:
+            while True:
+                with self._state:
+                    if not self._is_wanted:
+                        self._is_running = False
+                        is_done = True
+                        return
+                    self._is_wanted = False
+                with self._hand:
+                    self._pass_on()
+        finally:
+            if not is_done:  # whatever ended it, the next event starts it again
+                with self._state:
                     self._is_running = False
-                    return
-                self._is_wanted = False
-            with self._hand:
-                self._pass_on()
 
     def _pass_on(self) -> None:
         """Derive what waits until nothing does; as long as a receiver has no room, wait for it."""

@@ -2,7 +2,8 @@
 
 One for each derived channel of a station. Each version of the original's class has a function of its own,
 which is generated when its first event comes. A version that lacks what the projection reads gives no
-derived event, as one that lacks what a filter reads does not meet it.
+derived event, as one that lacks what a filter reads does not meet it. An event for which the class of derived
+events raises gives none either: it is counted and told, and those after it are derived.
 """
 
 from __future__ import annotations
@@ -34,19 +35,27 @@ class Transform:
         derivation: what to make.
         channel: the name of the derived channel.
         cls: of derived events here.
+        report: told of what the class raises for an event. Locks are held, so it does not wait.
     """
 
-    def __init__(self, derivation: Derivation, channel: str, cls: type[Event]) -> None:
+    def __init__(
+        self,
+        derivation: Derivation,
+        channel: str,
+        cls: type[Event],
+        report: Callable[[Header, Exception], None],
+    ) -> None:
         self.derivation = derivation
         self.cls = cls
         self._channel = channel
+        self._report = report
         self._info = info_of(cls)
         self._functions: dict[type[Event], Callable[..., Event] | None] = {}
         self._needs_header: dict[type[Event], bool] = {}
-        self._derived = self._left_out = self._before = self._after = 0
+        self._derived = self._left_out = self._failed = self._before = self._after = 0
 
     def counts(self) -> DerivedCounts:
-        return DerivedCounts(self._derived, self._left_out, self._before, self._after)
+        return DerivedCounts(self._derived, self._left_out, self._before, self._after, self._failed)
 
     def items(self, items: Sequence[Item]) -> list[Item]:
         """Derived events with their headers; who calls is alone."""
@@ -58,26 +67,37 @@ class Transform:
             if function is None:
                 self._left_out += 1
                 continue
-            derived = function(event, header)
-            found.append((derived, self.header(header, derived), deadline))
+            try:
+                derived = function(event, header)
+                item = derived, self.header(header, derived), deadline
+                size = own(derived)
+            except Exception as error:  # noqa: BLE001 - code of the user's class: it stays with its event
+                self._failed += 1
+                self._report(header, error)
+                continue
+            found.append(item)
             before += SIZES[event.__class__](event)
-            after += own(derived)
+            after += size
         self._derived += len(found)
         self._before += before
         self._after += after
         return found
 
     def batch(self, batch: OutgoingBatch) -> OutgoingBatch | None:
-        """Events that were pushed together as one batch again; None where each needs its header."""
+        """Events that were pushed together as one batch again; None where each is derived by itself."""
         cls = batch.events[0].__class__
         function = self.function(cls)
         if function is None or batch.given is not None or self._needs_header[cls]:
             return None
-        events = [function(event, NO_HEADER) for event in batch.events]
         own, size = SIZES[self.cls], SIZES[cls]
+        try:
+            events = [function(event, NO_HEADER) for event in batch.events]
+            after = sum(map(own, events))
+        except Exception:  # noqa: BLE001 - code of the user's class: `items` finds the events and says what it was
+            return None
         self._derived += len(events)
         self._before += sum(map(size, batch.events))
-        self._after += sum(map(own, events))
+        self._after += after
         shared = msgspec.structs.replace(
             batch.shared, channel=self._channel, type=self._info.name, format_id=self._info.format.id
         )

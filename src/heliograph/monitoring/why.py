@@ -401,7 +401,11 @@ class Asker:
         if function is None:
             rule = "events of this version lack what the derivation reads"
             return say("stopped", "derivation", rule, {"header.type": header.type})
-        derived = function(event, header)
+        try:
+            derived = function(event, header)
+        except Exception as error:  # noqa: BLE001 - code of the user's class
+            rule = f"the class of derived events raises {error!r:.200}"
+            return say("stopped", "derivation", rule, {"header.type": header.type})
         made = FoundEvent(derived, derives.transform.header(header, derived), is_pushed)
         return self.here(channel, made, name, sources)
 

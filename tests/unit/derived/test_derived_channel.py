@@ -346,3 +346,70 @@ def test_a_table_of_the_history_has_the_columns_that_a_derived_channel_has(tmp_p
             channel.table(select="id", columns=["id"])
         with pytest.raises(ExpressionError, match="no field 'nothing'"):
             channel.table(select="nothing")
+
+
+class Picky(hg.Event, name="picky"):
+    id: int
+    double: float
+
+    def __post_init__(self) -> None:
+        if self.id == 3:
+            raise RuntimeError("not three")
+
+
+def _seen(derived: Any) -> list[int]:
+    got: list[int] = []
+    derived.subscribe(lambda event, header: got.append(event.id), name="seen")
+    return got
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_an_event_that_the_class_of_derived_events_refuses_stays_alone(*, many: bool) -> None:
+    told: list[Any] = []
+    was_told = Event()
+
+    def on_error(receiver: str, header: Any, error: BaseException) -> None:
+        told.append((receiver, header.channel, str(error)))
+        was_told.set()
+
+    with hg.Station(on_error=on_error) as station:
+        channel = station.channel("air.tracks", Track)
+        derived = channel.derive(KMH, into=Picky)
+        got = _seen(derived)
+        if many:
+            channel.push_many(tracks(40))
+        else:
+            for track in tracks(40):
+                channel.push(track)
+        assert derived.settle(LIMIT)
+        assert got == [n for n in range(40) if n != 3]
+        assert was_told.wait(LIMIT)
+        assert told == [(derived.name, "air.tracks", "not three")]
+        counts = derived.stats().counts
+        assert (counts.derived, counts.failed) == (39, 1)
+
+
+def test_what_waits_in_a_tap_is_derived_though_the_class_refuses_one_of_it(station: hg.Station) -> None:
+    channel = station.channel("air.tracks", Track, qos=hg.QoS(queue=2, max_blocking=0.05))
+    derived = channel.derive(KMH, into=Picky)
+    consumer = derived.consumer()
+    pushed = _push_until_full(channel)
+    assert pushed > 3, "the third waits in the tap"
+    got = [next(iter(consumer.deliveries(timeout=LIMIT))).event.id for _ in range(pushed - 1)]
+    assert got == [n for n in range(pushed) if n != 3]
+    channel.push(Track(100, 1.0))
+    assert next(iter(consumer.deliveries(timeout=LIMIT))).event.id == 100
+
+
+def test_a_history_is_derived_but_for_what_the_class_refuses(tmp_path: Path) -> None:
+    with hg.Station(tmp_path) as station:
+        channel = station.channel("air.tracks", Track, qos=hg.QoS(durability="persistent"))
+        derived = channel.derive(KMH, into=Picky)
+        got = _seen(derived)
+        channel.push_many(tracks(8))
+        assert channel.settle(LIMIT)
+        assert derived.settle(LIMIT)
+        assert got == [0, 1, 2, 4, 5, 6, 7]
+        assert derived.stats().counts.failed == 1
+        with derived.consumer(start="earliest", until="now") as consumer:
+            assert [event.id for event in consumer] == [0, 1, 2, 4, 5, 6, 7]
