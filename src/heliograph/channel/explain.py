@@ -183,6 +183,8 @@ class Why(msgspec.Struct, frozen=True):
     """Those that there are, in place of one that is not."""
     is_away: bool = False
     """Whether the receiver is not open in the station that answers, which has only what is kept of it."""
+    kept_as: str = ""
+    """Of a receiver of a derivation: the name of its cursor in the history of the original."""
 
     def __str__(self) -> str:
         event = f"event {self.event}" if self.event else "such an event"

@@ -374,7 +374,8 @@ class Asker:
             if name in names or f"group {name}" in names:
                 told = self._of_derivation(one, derives, found, name, sources)
                 steps = (f"it receives the derivation {derives.derivation}", *told.steps)
-                return msgspec.structs.replace(told, channel=channel.name, steps=steps)
+                kept_as = f"{name.removeprefix('group ')}@{derives.derivation.digest}"
+                return msgspec.structs.replace(told, channel=channel.name, steps=steps, kept_as=kept_as)
         return None
 
     def _of_derivation(
@@ -451,7 +452,7 @@ def _by_receiver(answers: Iterable[Why]) -> list[Why]:
     opened: dict[str, list[Why]] = {}
     away: dict[str, Why] = {}
     for one in answers:
-        name = one.receiver.removeprefix("group ")
+        name = one.kept_as or one.receiver.removeprefix("group ")
         if one.is_away:
             away.setdefault(name, one)
         else:
@@ -464,7 +465,9 @@ def _with_cursor(answer: Why, kept: Why | None) -> Why:
     """An answer from where the receiver is open, with what its keeper has written down of the event."""
     if kept is None or not (kept.stage == "delivery" or (kept.stage == "cursor" and answer.stage == "queue")):
         return answer
-    return msgspec.structs.replace(kept, station=answer.station, steps=answer.steps, is_away=False)
+    return msgspec.structs.replace(
+        kept, receiver=answer.receiver, station=answer.station, steps=answer.steps, is_away=False
+    )
 
 
 def _names(channel: Channel[Any]) -> list[str]:

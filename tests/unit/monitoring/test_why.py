@@ -231,6 +231,24 @@ def test_of_a_durable_receiver_the_station_that_has_it_open_answers_and_its_keep
     assert (away.verdict, away.station, away.is_away) == ("acknowledged", "one", True)
 
 
+def test_a_durable_receiver_of_a_derivation_is_one_receiver_in_a_trace(
+    pair: tuple[hg.Station, hg.Station],
+) -> None:
+    keeper, reader = pair
+    kept = keeper.channel("air.tracks", Track, qos=hg.QoS(durability="persistent"))
+    fast = reader.channel("air.tracks", Track, qos=hg.QoS(durability="persistent")).derive(
+        "id, speed", where="speed > 300"
+    )
+    with fast.consumer(name="dwatch", start="earliest") as consumer:
+        kept.push_many([Track(1, 200.0), Track(2, 400.0)])
+        next(iter(consumer.deliveries(LIMIT))).ack()
+        assert wait_until(lambda: _acknowledged(keeper) == 2)
+        for offset, verdict in enumerate(("stopped", "acknowledged")):
+            _, answers = keeper.asker.all_of(kept, offset)
+            told = [(one.receiver, one.station, one.verdict) for one in answers]
+            assert told == [("dwatch", "two", verdict)]
+
+
 def _acknowledged(station: hg.Station) -> int:
     channel = station.snapshot().channel("air.tracks")
     assert channel is not None
