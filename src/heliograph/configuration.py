@@ -621,8 +621,10 @@ def text_of(path: str | os.PathLike[str]) -> str:
         if file.stat().st_size > MAX_CONFIGURATION:
             raise InvalidConfiguration(str(path), 1, f"is larger than {MAX_CONFIGURATION:,} bytes")
         return file.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise InvalidConfiguration(str(path), 0, "there is no such file") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidConfiguration(str(path), 1, f"cannot be read: {error}") from error
+        raise InvalidConfiguration(str(path), 0, f"cannot be read: {error}") from error
 
 
 def _fields(qos: QoS) -> dict[str, Any]:

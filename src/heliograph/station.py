@@ -133,8 +133,8 @@ class Station:
         peer_limit: seconds after which a station of the domain that is there and says nothing, because it is
             stopped, is suspected: it holds up nobody until it is heard again. At least 1; None: it is waited
             for.
-        listen: where stations of other hosts can connect to this one, such as ["tcp/127.0.0.1:7447"]; needs
-            the extra `network`. No socket of the network is opened without this or `connect`.
+        listen: where stations of other hosts can connect to this one, such as "tcp/127.0.0.1:7447", or a list
+            of such; needs the extra `network`. No socket of the network is opened without this or `connect`.
         connect: where to meet stations of other hosts: their `listen`. Who is not there is waited for.
         identity: a folder that `helio keys add` has made, with the certificate and key of this station, for
             endpoints such as "tls/10.0.0.1:7447": both ends must show one of the domain's authority.
@@ -178,6 +178,7 @@ class Station:
         on_error: Callable[[str, Header | None, BaseException], None] | None = None,
         ports: Ports | None = None,
     ) -> None:
+        listen, connect = ([one] if isinstance(one, str) else one for one in (listen, connect))
         if journal is not None and not isinstance(journal, Limits):
             raise TypeError(f"journal= is hg.Limits(...), not {journal!r:.60}")
         check_station(

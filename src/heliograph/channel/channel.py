@@ -585,7 +585,7 @@ class Channel(Generic[T]):
     def subscribe(
         self,
         callback: Any = DECORATES,
-        *,
+        *others: Any,
         inline: bool | None = None,
         views: bool = False,
         name: str | None = None,
@@ -610,6 +610,11 @@ class Channel(Generic[T]):
                 `heliograph.channel.selection.select`; in a group that acknowledges also `lease`,
                 `max_in_flight`, `max_deliveries`, `dead_letter` and `order`, as in `consumer`.
         """
+        if others:
+            raise TypeError(
+                f"{self.name}: subscribe() takes a function and options by name; a filter goes into "
+                f"where=: subscribe(function, where={others[0]!r:.60})"
+            )
         check_options(
             "subscribe", options, "inline", "views", "name", "start", "resync", *Acking.__annotations__
         )
@@ -1081,6 +1086,19 @@ class Channel(Generic[T]):
         """In the child of a fork: no lock can be trusted, so only plain stores are made."""
         for supplier in self._members.suppliers:
             supplier.retire(partial(ForkedStation, f"channel {self.name}"))
+
+    if not TYPE_CHECKING:  # type checkers refuse both themselves
+
+        def __enter__(self) -> Never:
+            raise self._not_taken("with channel.consumer() as consumer:")
+
+        def __exit__(self, *_: object) -> None: ...
+
+        def __iter__(self) -> Never:
+            raise self._not_taken("for event in channel.consumer():")
+
+    def _not_taken(self, instead: str) -> TypeError:
+        return TypeError(f"channel {self.name}: a consumer takes events from it: {instead}")
 
     def __reduce__(self) -> Never:
         raise NotPossible(

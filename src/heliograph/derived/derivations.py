@@ -25,7 +25,7 @@ from heliograph.derived.failure_reports import FailureReports
 from heliograph.derived.store import DerivedStore
 from heliograph.derived.tap import Tap
 from heliograph.derived.transform import Transform
-from heliograph.errors import HeliographError, NotPossible
+from heliograph.errors import Closed, HeliographError, NotPossible
 from heliograph.errors.sentences import station_text
 from heliograph.links.interest.derivations import read_derivation
 from heliograph.links.session.rpc import reply_apart
@@ -319,6 +319,8 @@ class Derivations:
         for derivation in asked.values():
             try:
                 self._open_for_others(derivation)
+            except Closed:
+                continue  # the channel or the station has just been closed, and nothing is to be derived
             except HeliographError as error:
                 if derivation.digest not in self._refused:
                     self._refused.add(derivation.digest)

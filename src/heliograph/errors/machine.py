@@ -27,12 +27,12 @@ class InvalidConfiguration(HeliographError):
     file: str
     """Its name."""
     line: int
-    """Of the mistake, from 1."""
+    """Of the mistake, from 1; 0: it is about the file as a whole."""
     problem: str
     """What is wrong, and what is allowed."""
 
     def __str__(self) -> str:
-        return f"{self.file}, line {self.line}: {self.problem}"
+        return f"{self.file}{f', line {self.line}' if self.line else ''}: {self.problem}"
 
 
 class NoThreadLeft(HeliographError, RuntimeError):

@@ -199,6 +199,9 @@ class Crossing:
                 self._pump()
             except (ExpressionError, WrongEventType) as error:
                 self.failure = error
+                log.warning(
+                    "%s does not cross from %s to %s: %s", self.near.name, self.source, self.target, error
+                )
                 break
             except (Closed, JournalClosed) as error:
                 if self._is_ended():

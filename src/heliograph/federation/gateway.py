@@ -49,7 +49,8 @@ class Gateway:
     Args:
         here: a station of one domain.
         there: a station of another one.
-        *channels: names, or patterns of names as in `station.subscribe`; more by `add`.
+        *channels: names, or patterns of names as in `station.subscribe`; more by `add`. Without any nothing
+            crosses until then.
         where: only events for which this is true cross; it runs where they are pushed.
         params: values for `:name` and `%0` in it.
         both: whether events cross the other way, too.
@@ -79,6 +80,8 @@ class Gateway:
             raise NotPossible("gateway", f"hops={hops!r}: a whole number from 1 to {MOST_HOPS}")
         if name is not None and (type(name) is not str or not name):
             raise NotPossible("gateway", f"name={name!r:.60}: a text")
+        if not channels and (where is not None or params is not None or both):
+            raise NotPossible("gateway", "where=, params= and both= are of channels: name some, or a pattern")
         self.here, self.there = here, there
         self._hops, self._name, self._start = hops, name, start
         self._lock = here.ports.tasks.lock("gateway")

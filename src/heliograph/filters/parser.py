@@ -17,6 +17,7 @@ nor that of anything that later walks the tree.
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Final, cast
@@ -29,6 +30,8 @@ from heliograph.filters.params import bind, bind_projection, constant, kind_of
 from heliograph.model.formats import MAX_FIELDS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from heliograph.filters.params import Params
 
 MAX_ARGUMENTS: Final = 64
@@ -58,24 +61,45 @@ _OPERAND: Final = "a field, a number, a 'text', a parameter, a function or a par
 
 def parse(text: str, params: Params | None = None) -> t.Expr:
     """The tree of an expression; parameters get their values when `params` are given."""
+    if not text.strip():
+        raise ExpressionError("is empty; leave out where= to get all events", text=text, column=1)
     parser = _Parser(text)
-    tree = parser.expression()
-    parser.expect_end()
+    with _no_statement(text):
+        tree = parser.expression()
+        parser.expect_end()
     expr = t.Expr(tree, t.SourceText(text))
     return expr if params is None else bind(expr, params)
 
 
 def parse_projection(text: str, params: Params | None = None) -> t.Projection:
     """The trees of `id, speed * 1.852 AS kmh`."""
+    if not text.strip():
+        raise ExpressionError(
+            "is empty; name columns, such as 'id, speed * 1.852 AS kmh'", text=text, column=1
+        )
     parser = _Parser(text)
-    outputs = [parser.output()]
-    while parser.take_symbol(","):
-        outputs.append(parser.output())
-        if len(outputs) > MAX_FIELDS:
-            raise parser.error(f"a projection has at most {MAX_FIELDS} columns", parser.here)
-    parser.expect_end()
+    with _no_statement(text):
+        outputs = [parser.output()]
+        while parser.take_symbol(","):
+            outputs.append(parser.output())
+            if len(outputs) > MAX_FIELDS:
+                raise parser.error(f"a projection has at most {MAX_FIELDS} columns", parser.here)
+        parser.expect_end()
     projection = t.Projection(tuple(outputs), t.SourceText(text))
     return projection if params is None else bind_projection(projection, params)
+
+
+@contextmanager
+def _no_statement(text: str) -> Iterator[None]:
+    """Say so when what cannot be parsed is written as a statement of SQL; a field may have such a name."""
+    try:
+        yield
+    except ExpressionError:
+        word = text.split(maxsplit=1)[0].upper()
+        if word not in ("SELECT", "WHERE"):
+            raise
+        reason = f"leave out {word}: filters and projections are expressions, not statements of SQL"
+        raise ExpressionError(reason, text=text, column=1) from None
 
 
 def parse_path(text: str) -> t.Tree:

@@ -16,6 +16,7 @@ The header is a separate object: one event pushed twice has two headers.
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Mapping
 from functools import cached_property
@@ -37,6 +38,7 @@ import msgspec
 from msgspec import Meta
 
 from heliograph.errors import FormatError
+from heliograph.errors.sentences import hint
 from heliograph.model import field_types as ft
 from heliograph.model.annotations import field_type, wire_annotation
 from heliograph.model.formats import FORMAT_ID_SIZE, MAX_NAME, BodyKind, ByteOrder, Field, Format
@@ -223,6 +225,9 @@ class EventMeta(msgspec.StructMeta):
         try:
             cls = super().__new__(mcls, clsname, bases, namespace, **options)
         except TypeError as error:
+            if unknown := re.match(r"'(\w+)' is an invalid keyword argument", str(error)):
+                more = hint(unknown[1], ("name=", "key=", "body=", "strict=", "kw_only="))
+                raise FormatError(f"{clsname}: there is no option {unknown[1]}={more}") from None
             if "cannot follow optional" not in str(error):
                 raise
             raise FormatError(

@@ -293,14 +293,22 @@ class LocalDisk:
 
     def __init__(self, folder: str | os.PathLike[str], *, create: bool = True) -> None:
         self.folder = os.path.abspath(_expanded(folder))  # noqa: PTH100 - an absolute path that keeps symbolic links
+        if os.path.isfile(self.folder):  # noqa: PTH113 - as above
+            raise NotPossible(self.folder, "is a file: a station keeps its histories in a folder")
         with _translated("open", self.folder):
             if create and not os.path.isdir(self.folder):  # noqa: PTH112 - as above
-                self._make_root()
+                self._make_root_here()
             self._root = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._let_go = weakref.finalize(self, os.close, self._root)
         """Closes the folder, once: with the disk at the latest, which not everybody closes."""
         # At exit a station that was left open is closed, and writes: the system closes the folder after that.
         self._let_go.atexit = False
+
+    def _make_root_here(self) -> None:
+        try:
+            self._make_root()
+        except (FileNotFoundError, PermissionError, NotADirectoryError) as error:
+            raise NotPossible(self.folder, f"no folder can be made there: {error.strerror}") from error
 
     def _make_root(self) -> None:
         """Level by level, each name synced in the folder that holds it."""

@@ -88,5 +88,5 @@ def test_a_mistake_is_named_by_its_line(tmp_path: Path, text: str, line: int, pr
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfiguration, match="cannot be read"):
+    with pytest.raises(InvalidConfiguration, match="there is no such file"):
         dcps.load_profiles(tmp_path / "none.toml")

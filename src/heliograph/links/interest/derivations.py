@@ -28,7 +28,6 @@ def read_derivation(data: Any, peer: str) -> Derivation:
     names = [*(sources or ()), channel, kind]
     if not all(isinstance(name, str) and 0 < len(name) <= MAX_NAME for name in names):
         raise BadFrame(peer, "a derivation with a name that is none")
-    text = t.SourceText("(from another station)")
     outputs = []
     for column in columns:
         match column:
@@ -36,6 +35,7 @@ def read_derivation(data: Any, peer: str) -> Derivation:
                 outputs.append(t.Output(from_data(tree, peer).tree, name))
             case _:
                 raise BadFrame(peer, "a derivation with a column that is none")
+    text = t.SourceText(", ".join(str(output.name) for output in outputs))  # its own is not told
     condition = None if where is None else from_data(where, peer)
     try:  # all of it together is bounded as one expression is: it is evaluated for each event
         measure(t.Call("coalesce", tuple(output.tree for output in outputs)), text.text)

@@ -29,8 +29,11 @@ directly, in the threads of its core, they abort the process when it ends in the
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import logging
+import os
+import re
 import struct
 from collections import deque
 from pathlib import Path
@@ -411,10 +414,7 @@ class ZenohTransport:
                 session = self._zenoh.open(self._config())
             except self._zenoh.ZError as error:
                 if self._network.listen:
-                    raise NotPossible(
-                        ", ".join(self._network.listen),
-                        f"cannot be opened: {str(error).splitlines()[0][:300]}",
-                    ) from None
+                    raise NotPossible(*_why_not_open(self._network.listen, str(error))) from None
                 self._nobody_answers(error)
                 return
             self._is_told = False
@@ -667,3 +667,19 @@ def _number(text: str) -> int | None:
         return int(text, 16) if len(text) == 16 else None
     except ValueError:
         return None
+
+
+_OS_ERROR: Final = re.compile(r"bound to (?P<endpoint>[^\s,]+): .*?\(os error (?P<number>\d+)\)", re.DOTALL)
+_PLACE: Final = re.compile(r"\s+at \S*\.rs:\d+\.?")
+"""Where in its own source Zenoh met an error."""
+
+
+def _why_not_open(endpoints: Sequence[str], said: str) -> tuple[str, str]:
+    """The endpoint that Zenoh could not listen at, and why: as the system says it, where that was asked."""
+    found = _OS_ERROR.search(said)
+    if found is None:
+        return ", ".join(endpoints), f"cannot be opened: {_PLACE.sub('', said.splitlines()[0])[:300]}"
+    endpoint, number = found["endpoint"], int(found["number"])
+    if number == errno.EADDRINUSE:
+        return endpoint, f"another program listens there: helio doctor --listen {endpoint}"
+    return endpoint, f"cannot be opened: {os.strerror(number)}"
