@@ -17,6 +17,7 @@ from numpy.typing import NDArray  # noqa: TC002 - event classes are resolved at 
 import heliograph as hg
 from heliograph.errors import NotPossible, QueryFailed, UnsafeRuntimeFolder
 from heliograph.links.contract import MAX_FRAME
+from heliograph.links.mesh.egress import Egress
 from heliograph.links.transports.discovery import DiscoveryFolder
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, push_until_full, wait_until
 
@@ -582,3 +583,28 @@ def test_errors_name_the_other_station_where_it_has_a_name() -> None:
             a.mesh.ask(b.id, "never", None, 0.05)
         a.mesh._gone(b.id)
         assert wait_until(lambda: any(f"station {called} was given up" in text for text in told)), told
+
+
+def test_who_has_left_is_not_counted_once_nothing_is_sent_to_it(
+    pair: tuple[hg.Station, hg.Station], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change = Egress._change
+    is_gone, go_on = threading.Event(), threading.Event()
+
+    def change_and_wait(egress: Egress, *changed: Any) -> None:
+        change(egress, *changed)
+        _, channel, carrier, conditions, _ = changed
+        if channel.name == "x" and carrier is not None and not conditions:
+            is_gone.set()
+            assert go_on.wait(LIMIT)
+
+    a, b = pair
+    ours, theirs = a.channel("x", Track), b.channel("x", Track)
+    with theirs.consumer():
+        assert ours.wait_matched(1, LIMIT)
+        monkeypatch.setattr(Egress, "_change", change_and_wait)
+    try:
+        assert is_gone.wait(LIMIT)
+        assert not ours.wait_matched(1, 0.0)
+    finally:
+        go_on.set()

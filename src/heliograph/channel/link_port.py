@@ -274,6 +274,13 @@ class LinkPort(Generic[T]):
                 station,
             )
 
+    def lower_consumers(self, station: str, consumers: int, groups: tuple[str, ...] = ()) -> None:
+        """As `set_consumers`, if that makes them fewer."""
+        with self._members.lock:
+            is_lower = consumers < self._members.remote_consumers.get(station, 0)
+        if is_lower:
+            self.set_consumers(station, consumers, groups)
+
     def set_unmatched(self, station: str, why: Sequence[NotMatched]) -> None:
         """What does not go to a linked station or come from it; empty when all does, or it has left."""
         with self._members.lock:

@@ -216,14 +216,16 @@ class Egress:
             if conditions and carrier is None and not self._is_settled(peer, channel):
                 return  # all channels are looked at when it has answered
             before = _relayed_by(carrier)
+            # Who keeps nothing sends nothing: what it pushes reaches them by way of the keeper.
+            is_reached = bool(conditions) or not _sends(channel)
+            consumers, groups = (state.consumers, state.groups) if state and is_reached else (0, ())
+            # Before their carrier goes: `wait_matched` counts nobody to whom nothing is sent any more.
+            channel.neighbours.lower_consumers(peer.link.name, consumers, groups)
             try:
                 self._change(peer, channel, carrier, conditions, state)
             except (Closed, ForkedStation):
                 self._let_go(peer, name)
             is_told = _relayed_by(peer.carriers.get(name)) == before
-            # Who keeps nothing sends nothing: what it pushes reaches them by way of the keeper.
-            is_reached = bool(conditions) or not _sends(channel)
-            consumers, groups = (state.consumers, state.groups) if state and is_reached else (0, ())
             channel.neighbours.set_consumers(peer.link.name, consumers, groups)
             channel.neighbours.set_unmatched(peer.link.name, apart)
             news = [one for one in apart if str(one) not in peer.told.apart]
