@@ -188,7 +188,7 @@ class ManagerFenced(ChannelError):
     term: int
     """Of the manager that was asked."""
     later: int
-    """Of the one that may act."""
+    """Of the one that may act; the same where both began at the same instant."""
 
     def __str__(self) -> str:
         return (

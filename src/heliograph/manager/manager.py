@@ -142,7 +142,7 @@ class Manager:
             )
         assert ports.disk is not None
         self._roster = self._folded()
-        self._fence = ManagerFence(ports.disk, self._roster.term)
+        self._fence = ManagerFence(ports.disk, ports.random, self._roster.term)
         self._unsettled = False
         """Whether a call was cut off, so that its record may be in the log and not in the roster."""
         self._types: dict[str, tuple[type[Any], ...]] = {}
