@@ -157,6 +157,11 @@ class Inbox(Generic[P]):
         """The peer says that it has sent records up to this number."""
         self.announced = max(self.announced, last)
 
+    def unsay(self, last: int) -> None:
+        """The peer says that it has sent none behind this number: what seemed to be is no more waited for."""
+        self.announced = max(self.received, last)
+        self._early = {first: early for first, early in self._early.items() if early.last <= self.announced}
+
     def wanted(self) -> tuple[int, int] | None:
         """The first range that is missing, if any is."""
         if self.announced <= self.received:

@@ -4,6 +4,11 @@ What was put is taken in in order and each event once. What did
 not come is asked for over the session, one question at a time for each lane; what comes behind it waits. What
 the source has no more is counted as lost, and the stream goes on behind it.
 
+Whoever is in the network of the domain can put under the keys of a stream, so a put is believed less than a
+session: what cannot be read of one is left out and asked for, and counts as refused only when the source
+answers with the same. A number that the source has not reached is forgotten when it says so, and a question
+that brought nothing is asked again with the next put or heartbeat, not at once.
+
 A station that changes what it wants gets another stream, of which nothing is handed on before it has all of
 the old one. When a peer is gone, what has come of its streams is handed on, and what is known to be missing
 counts as lost with it.
@@ -101,6 +106,12 @@ class _Lane:
         self.stalled: Batch[memoryview] | None = None
         """What cannot be read before its class was told."""
         self.parts: _Parts | None = None
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The first number that has not come, and up to where its bytes have."""
+        first = self.inbox.received + 1
+        return first, self.parts.reached if self.parts is not None and self.parts.first == first else 0
 
 
 class IncomingStream:
@@ -328,26 +339,41 @@ class StreamReader:
             lane.inbox.heard_of(put.first - 1)
         self._ask(stream, number)
 
-    def _take_batch(self, stream: IncomingStream, lane: _Lane, batch: Batch[memoryview]) -> None:
-        self._let_through(stream, lane, deque(lane.inbox.take(batch)))
+    def _take_batch(
+        self, stream: IncomingStream, lane: _Lane, batch: Batch[memoryview], *, is_answer: bool = False
+    ) -> None:
+        ready = lane.inbox.take(batch)
+        self._let_through(stream, lane, deque(ready), answer=batch if is_answer else None)
 
     def _let_through(
-        self, stream: IncomingStream, lane: _Lane, ready: deque[tuple[Batch[memoryview], int]]
+        self,
+        stream: IncomingStream,
+        lane: _Lane,
+        ready: deque[tuple[Batch[memoryview], int]],
+        answer: Batch[memoryview] | None = None,
     ) -> None:
         while ready:
             batch, skip = ready.popleft()
-            if not self._hand_on_all(stream, lane, batch, skip):
+            try:
+                is_handed_on = self._hand_on_all(stream, lane, batch, skip, is_answer=batch is answer)
+            except BadFrame as error:  # nobody knows who put it: the source is asked what it should be
+                log.warning("put into a stream: %s", error)
+            else:
+                if is_handed_on:
+                    continue
                 lane.stalled = batch
-                for other, _ in ready:
-                    lane.inbox.take(other)
-                return
+            for other, _ in ready:
+                lane.inbox.take(other)
+            return
         if stream.unacked_events >= ACK_EVENTS or stream.unacked_bytes >= ACK_BYTES:
             self._ack(stream)
         if stream.is_complete and not stream.is_over:
             self._completed(stream)
 
-    def _hand_on_all(self, stream: IncomingStream, lane: _Lane, batch: Batch[memoryview], skip: int) -> bool:
-        """False when a class of it was not told yet."""
+    def _hand_on_all(
+        self, stream: IncomingStream, lane: _Lane, batch: Batch[memoryview], skip: int, *, is_answer: bool
+    ) -> bool:
+        """False when a class of it was not told yet; BadFrame for a put from which on it cannot be read."""
         peer, inbox = stream.peer, lane.inbox
         events = batch.count - skip
         before = inbox.received
@@ -361,7 +387,11 @@ class StreamReader:
                 if left < run.length:
                     self._hand_on(peer, run, left)
                     inbox.received += run.length - left
-        except Exception as error:  # noqa: BLE001 - whatever it is, what follows must not wait for it
+        except Exception as error:
+            if isinstance(error, BadFrame) and not is_answer:
+                stream.events += inbox.received - before
+                stream.unacked_events += inbox.received - before
+                raise
             lost = before + events - inbox.received
             log.error("%d events of stream %s are left out: %s", lost, stream.channel, error)  # noqa: TRY400 - the sentence says all
             peer.reports.taken.refuse(stream.channel, lost)
@@ -378,20 +408,31 @@ class StreamReader:
         if wanted is None or lane.is_asked or lane.stalled is not None or stream.peer.link.closed:
             return
         first, last = wanted
-        place = lane.parts.reached if lane.parts is not None and lane.parts.first == first else 0
+        place = lane.place[1]
         lane.is_asked = True
-        answered = partial(self._answered, stream, number)
+        answered = partial(self._answered, stream, number, (first, place))
         self._questions.ask_later(
             stream.peer.link, REPAIR, (stream.number, number, first, last, place), answered
         )
 
-    def _answered(self, stream: IncomingStream, number: int, answer: msgspec.Raw | HeliographError) -> None:
+    def _answered(
+        self,
+        stream: IncomingStream,
+        number: int,
+        asked: tuple[int, int],
+        answer: msgspec.Raw | HeliographError,
+    ) -> None:
         """In the task that reads the link."""
-        self._do(partial(self._take_answer, stream, number, answer))
+        self._do(partial(self._take_answer, stream, number, asked, answer))
 
     def _take_answer(
-        self, stream: IncomingStream, number: int, answer: msgspec.Raw | HeliographError
+        self,
+        stream: IncomingStream,
+        number: int,
+        asked: tuple[int, int],
+        answer: msgspec.Raw | HeliographError,
     ) -> None:
+        """What there is from the number on that was asked for, and the place in its bytes."""
         lane = stream.lanes[number]
         lane.is_asked = False
         if not any(stream is one for one in self._all()):
@@ -413,13 +454,17 @@ class StreamReader:
             else:
                 if size > m.MAX_EVENT or place + len(part) > size:
                     raise BadFrame(stream.peer.link.name, f"{len(part)} bytes at {place} of {size}")
-                if lane.parts is None or lane.parts.first != first:
+                parts = lane.parts
+                if parts is None or (parts.first, parts.count, parts.size) != (first, count, size):
                     lane.parts = _Parts(first, count, size)
                 batch = _put_together(lane, _Parts(first, count, size), place, part)
             if batch is not None:
                 stream.repaired += max(0, batch.last - max(batch.first - 1, lane.inbox.received))
-                self._take_batch(stream, lane, batch)
-        self._ask(stream, number)
+                self._take_batch(stream, lane, batch, is_answer=True)
+        if not found and gone < asked[0] == lane.inbox.received + 1:
+            lane.inbox.unsay(0 if stream.until is None else stream.until[number])
+        if lane.place > asked:
+            self._ask(stream, number)
         if not lane.is_asked:
             self._ack(stream)
 
@@ -496,7 +541,8 @@ class StreamReader:
     def _ask_again(self, peer: Peer) -> None:
         for stream in self._all():
             if stream.peer is peer and stream.after is None:
-                for number in range(LANES):
+                for number, lane in enumerate(stream.lanes):
+                    lane.stalled = None  # its class has not come since: the answer will be behind it
                     self._ask(stream, number)
 
     def _retry(self, peer: Peer) -> None:

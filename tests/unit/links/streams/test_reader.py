@@ -8,6 +8,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import heliograph as hg
+from heliograph.links.session import messages as m
+from heliograph.links.streams.layout import (
+    PIECE,
+    PIECE_BYTES,
+    events_put,
+    heartbeat_put,
+    pieces_of,
+    read_piece,
+    read_put,
+)
 from heliograph.links.transports.memory import MemoryNetwork
 from heliograph.runtime.ports import system_ports
 from tests.conformance.link_contract import Track, wait_until
@@ -16,6 +26,8 @@ LIMIT = 15.0
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from heliograph.links.contract import StreamKey
 
 
 class Pair:
@@ -107,15 +119,29 @@ def test_whoever_changes_what_it_wants_has_what_it_wants_all_the_time_once_and_i
     assert wait_until(lambda: ours.stats().total.pending == 0)
 
 
-def test_a_stream_brings_each_priority_in_its_own_order_and_a_large_event_in_pieces(
-    pairs: list[Pair],
+@pytest.mark.parametrize("lost", [(), (0,), (1,), (2,), (3,), (4,), (5,), (1, 4), (0, 1, 2, 3, 4, 5)])
+def test_a_stream_brings_each_priority_in_its_own_order_and_a_large_event_though_any_piece_is_lost(
+    pairs: list[Pair], monkeypatch: pytest.MonkeyPatch, lost: tuple[int, ...]
 ) -> None:
     class Block(hg.Event, name="air.block"):
         id: int
         body: bytes = b""
 
-    pair = Pair(1, loss=0.1)
+    pair = Pair(1)
     pairs.append(pair)
+    streams = pair.network.streams_of(pair.taker.id)
+    assert streams is not None
+    come, dropped = streams.came, []
+
+    def lose(key: StreamKey, data: bytes) -> None:
+        put = read_put(data, "the source")
+        piece = read_piece(put, "the source")[1] // PIECE_BYTES if put.kind == PIECE else -1
+        if piece in lost:
+            dropped.append(piece)
+        else:
+            come(key, data)
+
+    monkeypatch.setattr(streams, "came", lose)
     ours, theirs = (one.channel("air.blocks", Block) for one in (pair.source, pair.taker))
     came: list[tuple[int, int, int]] = []
     theirs.subscribe(lambda block, header: came.append((header.priority, block.id, len(block.body))))
@@ -130,6 +156,10 @@ def test_a_stream_brings_each_priority_in_its_own_order_and_a_large_event_in_pie
     assert pair.source.mesh is not None
     (stream,) = [one for one in pair.source.mesh.streams() if one.channel == "air.blocks"]
     assert (stream.events, stream.readers) == (30, 1)
+    assert pair.taker.mesh is not None
+    (taken,) = [one for one in pair.taker.mesh.streams() if one.channel == "air.blocks"]
+    assert (taken.events, taken.repaired) == (30, int(bool(lost)))
+    assert tuple(dropped) == lost
 
 
 def test_a_put_that_is_none_of_a_stream_is_left_out_and_harms_nobody(pairs: list[Pair]) -> None:
@@ -152,3 +182,52 @@ def test_a_put_that_is_none_of_a_stream_is_left_out_and_harms_nobody(pairs: list
         streams.came(putter._key, rng.randbytes(rng.randrange(80)))  # type: ignore[attr-defined]  # of memory
         ours.push(Track(i))
     assert wait_until(lambda: pair.seen == list(range(201)))
+
+
+@pytest.mark.parametrize("kind", ["many", "number", "unknown class", "garbage", "piece", "early"])
+def test_a_put_that_somebody_forged_loses_no_event_and_makes_few_questions(
+    pairs: list[Pair], monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    pair = Pair(1)
+    pairs.append(pair)
+    ours, theirs = pair.channels(hg.QoS())
+    theirs.subscribe(lambda track: pair.seen.append(track.id))
+    assert ours.wait_matched(1, LIMIT)
+    ours.push(Track(0))
+    assert wait_until(lambda: pair.seen == [0])
+    assert pair.source.mesh is not None
+    publisher = pair.source.mesh.gates.streams
+    assert publisher is not None
+    questions: list[object] = []
+    repair = publisher.repair
+
+    def counted(*of: Any) -> None:
+        questions.append(of)
+        repair(*of)
+
+    monkeypatch.setattr(publisher, "repair", counted)
+    (gateway,) = publisher._gateways.values()
+    streams = pair.network.streams_of(pair.taker.id)
+    assert streams is not None
+    (putter,) = gateway.putters.values()
+    number = gateway.number
+    forged = {
+        "many": events_put(number, 2, 1_000_000, b"x"),
+        "number": heartbeat_put(number, 1 << 40),
+        "unknown class": events_put(number, 2, 1, m.run_bytes(m.RECORDS, 77, 1, b"\x91\xc0")),
+        "garbage": events_put(number, 2, 1_000, m.run_bytes(m.RECORDS, 1, 1_000, b"\xc1" * 40)),
+        "piece": pieces_of(number, 2, 9, b"x" * (PIECE_BYTES + 1))[0],
+        "early": events_put(number, 9, 1_000_000, b"x"),
+    }[kind]
+    streams.came(putter._key, forged)  # type: ignore[attr-defined]  # of memory
+    taken = pair.taker.mesh._streaming  # type: ignore[union-attr]  # it has one
+    assert taken is not None
+    before = taken.taken
+    assert wait_until(lambda: taken.taken > before or bool(questions))
+    for i in range(1, 51):
+        ours.push(Track(i))
+    assert wait_until(lambda: pair.seen == list(range(51)), LIMIT), (pair.seen, len(questions))
+    assert wait_until(lambda: ours.stats().total.pending == 0, LIMIT)
+    assert ours.stats().total.delivered == 51
+    assert pair.missed() == 0
+    assert len(questions) <= 60  # one for each put at most
