@@ -330,6 +330,67 @@ def test_a_closed_keeper_is_waited_for_and_nothing_is_lost(opened: ExitStack, tm
         assert [track.id for track in consumer] == list(range(200))
 
 
+def test_nothing_crosses_into_a_suspended_persistent_channel_until_it_goes_on(
+    opened: ExitStack, tmp_path: Path
+) -> None:
+    west = opened.enter_context(hg.Station(tmp_path / "west", domain="west"))
+    east = opened.enter_context(hg.Station(tmp_path / "east", domain="east"))
+    east.manager.create("air.tracks", Track, owner="anna", qos=PERSISTENT)
+    there = east.channel("air.tracks", Track)
+    got: list[int] = []
+    there.subscribe(lambda track: got.append(track.id))
+    tracks = west.channel("air.tracks", Track, qos=PERSISTENT)
+    gateway = opened.enter_context(hg.Gateway(west, east, "air.tracks", start="earliest"))
+    east.manager.suspend("air.tracks", by="anna")
+    tracks.push_many([Track(i) for i in range(5)])
+    assert wait_until(lambda: "suspended" in gateway.stats()[0].waits_for)
+    assert got == []
+    assert gateway.stats()[0].forwarded == 0
+    east.manager.restart("air.tracks", by="anna")
+    assert wait_until(lambda: gateway.stats()[0].forwarded == 5)
+    assert wait_until(lambda: got == list(range(5)))
+    assert gateway.stats()[0].waits_for == ""
+
+
+def test_what_would_cross_into_a_suspended_volatile_channel_waits_and_is_not_lost(opened: ExitStack) -> None:
+    domains = Domains(opened, ["west", "east"])
+    east = domains.stations["east"]
+    there = east.channel("sea.ships", Track)
+    got: list[int] = []
+    there.subscribe(lambda track: got.append(track.id))
+    ships = domains.stations["west"].channel("sea.ships", Track)
+    gateway = hg.Gateway(domains.stations["west"], east, "sea.ships")
+    opened.callback(gateway.close)
+    there.suspend(lambda: lambda: hg.Suspended("sea.ships", "anna"))
+    for i in range(10):
+        ships.push(Track(i))
+    assert wait_until(lambda: "suspended" in gateway.stats()[0].waits_for)
+    assert got == []
+    there.suspend(lambda: None)
+    assert wait_until(lambda: got == list(range(10)))
+    (crossing,) = gateway.stats()
+    assert (crossing.taken, crossing.forwarded) == (10, 10)
+
+
+def test_nothing_crosses_into_a_channel_for_members_until_one_of_its_name_has_joined(
+    opened: ExitStack, tmp_path: Path
+) -> None:
+    west = opened.enter_context(hg.Station(tmp_path / "west", domain="west"))
+    east = opened.enter_context(hg.Station(tmp_path / "east", domain="east"))
+    east.manager.create("air.tracks", Track, owner="anna", members_only=True)
+    got: list[int] = []
+    east.manager.member("air.tracks", "anna").subscribe(lambda track: got.append(track.id))
+    tracks = west.channel("air.tracks", Track, qos=PERSISTENT)
+    gateway = opened.enter_context(hg.Gateway(west, east, "air.tracks"))
+    for i in range(5):
+        tracks.push(Track(i))
+    assert wait_until(lambda: "of no member that may push" in gateway.stats()[0].waits_for)
+    assert got == []
+    east.manager.join("air.tracks", "gateway to east", access="supply")
+    assert wait_until(lambda: got == list(range(5)))
+    assert wait_until(lambda: gateway.stats()[0].forwarded == 5)
+
+
 def test_mistakes_are_refused_where_they_are_made(opened: ExitStack) -> None:
     domains = Domains(opened, ["west", "east"])
     west, east = domains.stations["west"], domains.stations["east"]

@@ -6,6 +6,9 @@ here. Gateways between domains push by it (`heliograph.federation`).
 
 Each event is taken in once, however many gateways bring it: `FirstArrivals` knows those that were here
 before, in every station that receives, and the journal those that it has kept.
+
+What bars a supplier bars it: it takes nothing in while the channel is suspended, and where a channel is for
+members only a member has joined under the name of the gateway. An event that was refused is not known.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import msgspec
 from heliograph.channel.batch import OutgoingBatch
 from heliograph.channel.publish.remote_supplier import RemoteSupplier
 from heliograph.channel.routing.forwarding import HERE
-from heliograph.errors import NotPossible, WrongEventType
+from heliograph.errors import NotPossible, Suspended, WrongEventType
 from heliograph.model.event import Event, info_of
 from heliograph.runtime.timeouts import check_timeout
 
@@ -65,6 +68,7 @@ class Forwarder(Generic[T]):
         add: Callable[[RemoteSupplier], object],
     ) -> None:
         self._channel = channel
+        self._name = name
         self._store = store
         self._first = first
         self._way: RemoteSupplier | None = None
@@ -73,6 +77,14 @@ class Forwarder(Generic[T]):
             self._way.origin = HERE
             self._way.names_itself = False
             add(self._way)
+
+    def why_barred(self) -> Exception | None:
+        """Why nothing is taken in now: the channel is suspended, or for members only; None: it is."""
+        suspended = self._channel.suspended
+        if suspended is not None:
+            return suspended()
+        admission = self._channel.admission
+        return None if admission is None else admission.why_not_supplier(self._name)
 
     def push(self, event: T, header: Header, deadline_ns: int = 0, timeout: float | None = None) -> Forwarded:
         """Take an event in as the header says it was pushed; waits for space in the queues of receivers.
@@ -87,6 +99,9 @@ class Forwarder(Generic[T]):
         if event.__class__ not in self._channel.types:
             name = info_of(event.__class__).name
             raise WrongEventType(self._channel.name, name, self._channel.type_names)
+        barred = self.why_barred()
+        if barred is not None:
+            raise barred
         item = (event, self._header(event, header, deadline_ns), deadline_ns)
         if self._store is not None:
             self._store.wait_ready(timeout)
@@ -95,7 +110,11 @@ class Forwarder(Generic[T]):
         assert self._way is not None
         verdict = self._first.judge(item[1])
         if verdict == "new":
-            self._way.take_in((item,), wait=True)
+            try:
+                self._way.take_in((item,), wait=True)
+            except Suspended:
+                self._first.forget(item[1])
+                raise
         return Forwarded(verdict)
 
     def close(self) -> None:

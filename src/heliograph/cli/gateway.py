@@ -23,6 +23,7 @@ WAKE_UP = 0.5
 
 def gateway(
     *,
+    context: typer.Context,
     file: Annotated[
         str | None, typer.Argument(help="A TOML file with its stations and channels.", show_default=False)
     ] = None,
@@ -69,8 +70,8 @@ def gateway(
             [files.ChannelSaid(one, where, None, both) for one in channel],
             files.GatewaySaid(name, hops),
         )
-    elif here or there or channel:
-        raise typer.BadParameter("a file says all: leave out --here, --there and --channel")
+    else:
+        _check_alone(context)
     with until_interrupted():
         running = files.open_file(file) if file is not None else said.open()
         try:
@@ -81,6 +82,17 @@ def gateway(
             for row in rows:
                 print_line(f"{row.channel} from {row.source} to {row.target}: {row.forwarded} crossed")
             sys.stdout.flush()
+
+
+def _check_alone(context: typer.Context) -> None:
+    """No option but --json was given beside a file: the file says all else."""
+    given = []
+    for option in context.command.params:
+        source = context.get_parameter_source(option.name)
+        if source is not None and source.name == "COMMANDLINE" and option.name not in {"file", "as_json"}:
+            given.append(option.opts[0])
+    if given:
+        raise typer.BadParameter(f"a file says all: leave out {', '.join(given)}")
 
 
 def _run(running: Gateway, *, as_json: bool) -> None:

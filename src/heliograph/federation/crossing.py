@@ -28,6 +28,7 @@ from heliograph.errors import (
     HeliographError,
     JournalClosed,
     NotPossible,
+    Suspended,
     WrongEventType,
 )
 from heliograph.model.event import MAX_USER_HEADER, VIA, info_of
@@ -324,12 +325,45 @@ class Crossing:
         self._done(delivery, what)
 
     def _push(self, delivery: Delivery[Any], via: str) -> Forwarded:
+        """Give an event to the other domain; while that takes nothing in, it and all behind it wait here."""
+        while True:
+            try:
+                forwarded = self._push_now(delivery, via)
+            except HeliographError as error:
+                if not self._is_waited_for(error):
+                    raise
+                if self._is_ended():
+                    raise Closed("this gateway") from error
+                self._wait_after(error)
+            else:
+                self._why = ""
+                return forwarded
+
+    def _is_waited_for(self, error: HeliographError) -> bool:
+        """Whether the event that was refused is tried again, and what consumes here stays open meanwhile.
+
+        A durable consumer loses nothing when it is closed; the queue of another one is gone with it.
+        """
+        if isinstance(error, CannotTell):
+            return error.reason == "no room" and self.near.qos.journalled
+        if isinstance(error, Suspended):
+            return True
+        if isinstance(error, NotPossible):  # not of this event, if nobody's is taken in
+            return self._forwarder is not None and self._forwarder.why_barred() is not None
+        is_away = error.retriable and not isinstance(error, Closed | JournalClosed)
+        return is_away and not self.near.qos.journalled
+
+    def _push_now(self, delivery: Delivery[Any], via: str) -> Forwarded:
         far, forwarder = self._far, self._forwarder
         assert far is not None
         assert forwarder is not None
         header = delivery.header
         marked = msgspec.structs.replace(header, headers={**(header.headers or {}), VIA: via})
-        return forwarder.push(self._as_there(delivery.event, far), marked, delivery.deadline_ns, KEEP_LIMIT)
+        event = self._as_there(delivery.event, far)
+        forwarded = forwarder.push(event, marked, delivery.deadline_ns, KEEP_LIMIT)
+        if forwarded.verdict == "no room":
+            raise CannotTell(far.name, str(header.id), forwarded.verdict)
+        return forwarded
 
     def _as_there(self, event: Event, far: Channel[Any]) -> Event:
         """The event in the class that the other domain's channel has for its type; else with its own."""
@@ -355,7 +389,10 @@ class Crossing:
             what = "forwarded"
             try:
                 forwarded.kept.result(KEEP_LIMIT)
-            except CannotTell:
+            except CannotTell as error:
+                if self._is_waited_for(error):
+                    self._give_again(error)
+                    continue
                 what = "untold"
             except HeliographError as error:
                 self._give_again(error)

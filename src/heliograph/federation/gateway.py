@@ -87,7 +87,6 @@ class Gateway:
         self._lock = here.ports.tasks.lock("gateway")
         self._watches: list[ChannelWatch] = []
         self._crossings: dict[tuple[Channel[Any], str], Crossing] = {}
-        self._ended: list[CrossingStats] = []
         self._closed = False
         self.owns_stations = False
         """Whether closing it closes its two stations: those that a file has opened."""

@@ -72,6 +72,31 @@ def test_a_mistake_is_refused_with_its_line(
         assert caught.value.line == line
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        ["--here", "west"],
+        ["--there", "east"],
+        ["--channel", "air.*"],
+        ["--where", "id > 1"],
+        ["--both"],
+        ["--hops", "8"],
+        ["--name", "one"],
+        ["--here-folder", "data"],
+        ["--there-folder", "data"],
+        ["--here-connect", "tcp/127.0.0.1:7447"],
+        ["--there-connect", "tcp/127.0.0.1:7447"],
+    ],
+)
+def test_the_command_refuses_each_option_that_a_file_would_overrule(
+    said: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_text("not read")
+    assert run(["gateway", str(file), *said]) == 2
+    assert f"leave out {said[0]}" in " ".join(capsys.readouterr().err.split())
+
+
 def test_the_command_needs_a_file_or_two_domains_and_a_channel(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["gateway", "--here", "west"]) == 2
     assert "--here, --there and --channel" in capsys.readouterr().err

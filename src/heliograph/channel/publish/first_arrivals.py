@@ -33,6 +33,12 @@ class FirstArrivals:
             self.counts[verdict] += 1
         return verdict
 
+    def forget(self, header: Header) -> None:
+        """It was refused after it was judged: its next copy is the first."""
+        with self._lock:
+            self._ids.discard(header.id)
+            self.counts["new"] -= 1
+
     def only_first(self, arrived: Sequence[Item]) -> tuple[Sequence[Item], int, int]:
         """Without those that came by a gateway and were here before; how many repeat, how many are refused.
 
