@@ -122,3 +122,22 @@ def test_a_source_that_was_killed_hears_again_what_was_set() -> None:
             source.says("changed region north")
             camera.parameters.unset("rate", "region", by="display-1", timeout=LIMIT)
             source.says("changed rate 10.0")
+
+
+def test_what_was_set_lapses_when_the_channel_is_closed_and_its_setter_takes_it_up_by_opening_it() -> None:
+    with running("source") as source, open_station(name="display") as station:
+        source.says("declared")
+        camera = station.channel("camera", Frame)
+        camera.subscribe(lambda _: None)
+        camera.parameters.set(rate=30.0, by="me", timeout=LIMIT)
+        source.says("changed rate 30.0")
+        camera.close()
+        camera = station.channel("camera", Frame)
+        camera.subscribe(lambda _: None)
+        camera.parameters.set(rate=20.0, by="me", timeout=LIMIT)
+        (request,) = camera.parameters.get(LIMIT)["rate"].requests
+        assert (request.value, request.lapses) == (20.0, False)
+        source.says("changed rate 20.0")
+        camera.close()
+        camera = station.channel("camera", Frame)
+        assert wait_until(lambda: rate_of(camera) == (10.0, None))

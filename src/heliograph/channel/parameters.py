@@ -9,9 +9,9 @@
 
 The station that declares a parameter keeps what others ask for: one request for each setter, by its name.
 The *policy* makes one value of all of them: the last that came, the largest or the smallest; without any it
-is the default. A request stays while the station that made it is there and `lease` seconds longer: a setter
-that was started again within that time takes its own request up, one that died is forgotten. Setters say
-again what they want when a source comes back.
+is the default. A request stays while the station that made it is there and has the channel, and `lease`
+seconds longer: a setter that was started again within that time takes its own request up, one that died is
+forgotten. Setters say again what they want when a source comes back.
 
 `ParameterBook` decides; it is told the time and does nothing by itself. `ChannelParameters` is what users
 reach as `channel.parameters`.
@@ -36,6 +36,7 @@ from heliograph.runtime.timeouts import check_timeout
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from collections.abc import Set as AbstractSet
+    from contextlib import AbstractContextManager
 
     from heliograph.channel.channel import Channel
     from heliograph.channel.context import ChannelContext
@@ -311,12 +312,16 @@ class RemoteParameters(Protocol):
 
     def get(self, station: int, channel: str, timeout: float) -> dict[str, ParameterState]: ...
 
+    def asking(self, channel: str, setter: str) -> AbstractContextManager[None]:
+        """Within it, what the setter asked for before is not said to anybody."""
+        ...
+
     def keep(self, channel: str, setter: str, values: Mapping[str, Any], told: Iterable[int]) -> None:
         """Say this to sources that come later, too."""
         ...
 
     def forget(self, channel: str) -> None:
-        """Say nothing more of a channel."""
+        """Say nothing more of a channel, and to its sources that what was asked for is to lapse."""
         ...
 
 
@@ -446,12 +451,14 @@ class ChannelParameters:
         stations = self._sources(0.0 if is_source else timeout)
         if not stations and not is_source:
             raise NoParameters(self._channel.name)
-        for station in stations:
-            assert self._remote is not None
-            left = max(0.05, seconds_until(clock, until))
-            self._remote.set(station, self._channel.name, setter, values, left)
-        if self._remote is not None:
-            self._setters.add(setter)
+        if self._remote is None:
+            return
+        # Before it is known whether a source takes it: what one of them took is taken back on closing.
+        self._setters.add(setter)
+        with self._remote.asking(self._channel.name, setter):
+            for station in stations:
+                left = max(0.05, seconds_until(clock, until))
+                self._remote.set(station, self._channel.name, setter, values, left)
             self._remote.keep(self._channel.name, setter, values, stations)
 
     # For links

@@ -1,11 +1,16 @@
 """The parameters that linked stations declare: both sides of a request that crosses a link.
 
-What was set is said again to each source that comes later, or comes back.
+What was set is said again to each source that comes later, or comes back. Questions to a station keep their
+order, so what is said again is read and sent in one step, and waits while the same setter asks for something
+else: an older value never comes after a newer one. A station that closes the channel says so to the sources,
+and what it asked for holds for the lease.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
@@ -23,7 +28,7 @@ from heliograph.links.session import messages as m
 from heliograph.model.event import Name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from heliograph.channel.channel import Channel
     from heliograph.links.mesh.mesh import Mesh
@@ -34,6 +39,7 @@ log = logging.getLogger(__name__)
 
 SET: Final = "parameters.set"
 GET: Final = "parameters.get"
+LEFT: Final = "parameters.left"
 
 Value = bool | int | float | Annotated[str, Meta(max_length=MAX_TEXT)] | None
 
@@ -68,9 +74,16 @@ class LinkedParameters:
         """By channel and setter: what was set here."""
         self._told: dict[int, set[tuple[str, str]]] = {}
         """By station: what it has been told of that."""
+        self._order = tasks.lock("order of parameters")
+        """Held while what was set is read and sent, and taken before `_lock`."""
+        self._asking: Counter[tuple[str, str]] = Counter()
+        """By channel and setter: calls that ask sources for something new."""
+        self._is_put_off = False
+        """Whether something was not said because of one of those."""
         self._is_wanted = self._is_telling = False
         mesh.answer(SET, self._answer_set)
         mesh.answer(GET, self._answer_get)
+        mesh.answer(LEFT, self._answer_left)
         mesh.on_left(self._station_left)
         mesh.watch(self._look_soon)
 
@@ -97,6 +110,21 @@ class LinkedParameters:
     def get(self, station: int, channel: str, timeout: float) -> dict[str, ParameterState]:
         return m.decoded(_states, self._mesh.ask(station, GET, channel, timeout), f"{station:016x}")
 
+    @contextmanager
+    def asking(self, channel: str, setter: str) -> Iterator[None]:
+        with self._order, self._lock:
+            self._asking[channel, setter] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._asking[channel, setter] -= 1
+                if not self._asking[channel, setter]:
+                    del self._asking[channel, setter]
+                is_put_off, self._is_put_off = self._is_put_off, False
+            if is_put_off:
+                self._look_soon()
+
     def keep(self, channel: str, setter: str, values: Mapping[str, Any], told: Iterable[int]) -> None:
         with self._lock:
             wanted = self._wanted.setdefault((channel, setter), {})
@@ -109,9 +137,15 @@ class LinkedParameters:
                 self._told.setdefault(station, set()).add((channel, setter))
 
     def forget(self, channel: str) -> None:
-        with self._lock:
-            for key in [key for key in self._wanted if key[0] == channel]:
-                del self._wanted[key]
+        with self._order:
+            with self._lock:
+                for key in [key for key in self._wanted if key[0] == channel]:
+                    del self._wanted[key]
+                for told in self._told.values():
+                    told -= {key for key in told if key[0] == channel}
+            for station in self.sources(channel, 0.0):
+                # One that has gone, or is of a version that does not know of it, needs no answer.
+                self._mesh.ask_later(station, LEFT, channel, lambda _: None)
 
     def _look_soon(self) -> None:
         with self._lock:
@@ -129,23 +163,38 @@ class LinkedParameters:
                     self._is_telling = False
                     return
                 self._is_wanted = False
-                wanted = {key: dict(values) for key, values in self._wanted.items()}
-            for (channel, setter), values in wanted.items():
+                wanted = tuple(self._wanted)
+            for channel, setter in wanted:
                 for station in self.sources(channel, 0.0):
-                    with self._lock:
-                        told = self._told.setdefault(station, set())
-                        is_told = (channel, setter) in told
-                        told.add((channel, setter))
-                    if not is_told:
-                        self._tell(station, channel, setter, values)
+                    self._tell(station, channel, setter)
 
-    def _tell(self, station: int, channel: str, setter: str, values: Mapping[str, Any]) -> None:
-        try:
-            self.set(station, channel, setter, values, SET_TIMEOUT)
-        except QueryFailed:
+    def _tell(self, station: int, channel: str, setter: str) -> None:
+        key = channel, setter
+        done = self._tasks.event("answer to what was set")
+        outcome: list[msgspec.Raw | HeliographError] = []
+
+        def came(answer: msgspec.Raw | HeliographError) -> None:
+            outcome.append(answer)
+            done.set()
+
+        with self._order:
+            with self._lock:
+                values = dict(self._wanted.get(key, ()))
+                told = self._told.setdefault(station, set())
+                if not values or key in told:
+                    return
+                if self._asking[key]:
+                    self._is_put_off = True
+                    return
+                told.add(key)
+            give_up = self._mesh.ask_later(station, SET, SetAsk(channel, setter, values), came)
+        if not done.wait(SET_TIMEOUT):
+            give_up()
+        error = outcome[0] if outcome else QueryFailed(f"station {station:016x}", "has not answered")
+        if isinstance(error, QueryFailed):
             with self._lock:  # when it is met again
-                self._told.get(station, set()).discard((channel, setter))
-        except HeliographError as error:
+                self._told.get(station, set()).discard(key)
+        elif isinstance(error, HeliographError):
             log.warning("a source that came back does not take what was set: %s", error)
 
     # In the station that declares
@@ -153,10 +202,15 @@ class LinkedParameters:
     def _answer_set(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
         ask = m.decoded(_set, body, f"{station:016x}")
         channel = self._declaring(ask.channel)
-        channel.parameters.take_in(ask.setter, self._asking(station, ask.channel), ask.values)
+        channel.parameters.take_in(ask.setter, self._asker(station, ask.channel), ask.values)
         reply(None)
 
-    def _asking(self, station: int, channel: str) -> Asking:
+    def _answer_left(self, station: int, body: msgspec.Raw, reply: Reply) -> None:
+        channel = self._declaring(m.decoded(_name, body, f"{station:016x}"))
+        channel.parameters.station_left(f"{station:016x}")
+        reply(None)
+
+    def _asker(self, station: int, channel: str) -> Asking:
         found = [other for other in self._mesh.stations() if other.station == station]
         states = [state for other in found for state in other.channels if state.consumers]
         own = [
