@@ -331,6 +331,8 @@ class NotMatched(ChannelError):
     type: str
     """Which events; empty: all of the channel."""
     reason: str
+    change: str = ""
+    """The smallest change on either side that mends it, where one is known."""
 
     @property
     def events(self) -> str:
@@ -340,7 +342,7 @@ class NotMatched(ChannelError):
     @property
     def remedy(self) -> str:
         """What to do about it."""
-        return (
+        return self.change or (
             f"{'give both stations classes' if self.type else 'open it in both with qos='} that go together"
         )
 

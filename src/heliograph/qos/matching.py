@@ -33,6 +33,16 @@ def mismatches(offered: QoS, requested: QoS) -> tuple[Mismatch, ...]:
     )
 
 
+def smallest_change(offered: QoS, requested: QoS) -> str:
+    """What either side would have to say for the two to go together, in words; empty when they do."""
+    apart = mismatches(offered, requested)
+    if not apart:
+        return ""
+    more = ", ".join(f"{one.policy}={one.requested!r}" for one in apart)
+    less = ", ".join(f"{one.policy}={one.offered!r}" for one in apart)
+    return f"open it with hg.QoS({more}) where it is pushed, or with hg.QoS({less}) where it is received"
+
+
 def _at_least(name: str, offered: QoS, requested: QoS) -> bool:
     """Whether an offer is as strong as a request; the words of such a policy are in order, weakest first."""
     words = rows_of(QoS)[name].allowed.words

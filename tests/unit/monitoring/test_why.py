@@ -185,7 +185,10 @@ def test_stations_whose_quality_of_service_keeps_them_apart_are_the_first_stage(
         assert (answer.verdict, answer.stage, answer.station) == ("stopped", "link", "two")
         assert "reliability: offered 'best-effort', requested 'reliable'" in answer.rule
         assert "(one)" in answer.rule
-        assert answer.remedy == "open it in both with qos= that go together"
+        assert answer.remedy == (
+            "open it with hg.QoS(reliability='reliable') where it is pushed, "
+            "or with hg.QoS(reliability='best-effort') where it is received"
+        )
     assert hg.why(screens, Track(1, 400.0), "screen").verdict == "would be delivered"
 
 

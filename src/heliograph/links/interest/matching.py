@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from heliograph.errors import NotMatched
 from heliograph.model.compatibility import compare
-from heliograph.qos.matching import mismatches
+from heliograph.qos.matching import mismatches, smallest_change
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +55,8 @@ def not_coming(
         return []
     reason = unmet(offered.qos, own, acks=offered.acks)
     if reason:
-        return [NotMatched(own.name, station, False, "", reason)]
+        change = smallest_change(offered.qos, own.qos)
+        return [NotMatched(own.name, station, False, "", reason, change)]
     if offered.keeper is not None:
         return []
     wants = {want.type: want for want in own.wants}

@@ -33,6 +33,7 @@ from heliograph.links.mesh.worker_redelivery import AckSender
 from heliograph.links.session import messages as m
 from heliograph.links.session.confirmation import PEER_LOST, Confirmations
 from heliograph.model.event import info_of
+from heliograph.qos.matching import smallest_change
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -419,7 +420,8 @@ class Egress:
         if state.wants and channel.admission is not None and state.keeper is None:
             reason = "it is for members only, who consume by member.consumer() or member.subscribe()"
         if reason:
-            apart.append(NotMatched(channel.name, peer.link.text, True, "", reason))
+            change = smallest_change(channel.qos, state.qos)
+            apart.append(NotMatched(channel.name, peer.link.text, True, "", reason, change))
             return {}
         found: dict[type[Event], Any] = {}
         for cls in channel.types:
