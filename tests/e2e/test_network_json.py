@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
+import zenoh
 
 import heliograph as hg
 from heliograph.errors import NotPossible
-from heliograph.interchange.zenoh_json import JsonStreams
+from heliograph.interchange.zenoh_json import MAX_JSON, JsonStreams
 from tests.e2e.link_support import LIMIT, Track, free_endpoint, own_meeting_folder, wait_until
 from tests.e2e.network_support import Hosts
 from tests.e2e.test_network_streams import Taker
@@ -70,6 +73,54 @@ def test_a_bare_client_hears_a_channel_as_json_and_in_its_stream_and_pushes_into
                 client.kill()
                 client.wait()
         assert taker.program.end() == 0
+
+
+class Unanswerable:
+    """A query of a client whose session is gone."""
+
+    def __init__(self, payload: object) -> None:
+        self.payload = payload
+
+    def reply(self, *_: object) -> None:
+        raise zenoh.ZError("the session is closed")
+
+    reply_err = drop = reply
+
+
+class Huge:
+    """A payload that must not be copied."""
+
+    def __len__(self) -> int:
+        return MAX_JSON + 1
+
+    def to_bytes(self) -> bytes:
+        raise AssertionError("it was copied")
+
+
+def test_a_client_that_cannot_be_answered_ends_nothing_and_what_is_too_large_is_not_copied(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with hg.Station(domain="e2e", listen=[free_endpoint()]) as station:
+        orders = station.channel("orders", Track)
+        ordered: list[Track] = []
+        orders.subscribe(ordered.append)
+        with JsonStreams(station) as streams:
+            known = SimpleNamespace(Query=Unanswerable, ZError=zenoh.ZError)
+            with monkeypatch.context() as patched:
+                patched.setattr(streams, "_network", SimpleNamespace(zenoh=known))
+                event = {
+                    "specversion": "1.0",
+                    "id": "1",
+                    "source": "/bare",
+                    "type": "air.track",
+                    "data": {"id": 7},
+                }
+                streams._take(orders, "in", Unanswerable(zenoh.ZBytes(json.dumps(event))))
+                streams._take(orders, "in", Unanswerable(Huge()))
+                streams._take(orders, "in", Unanswerable(None))
+            assert wait_until(lambda: [track.id for track in ordered] == [7])
+            assert streams.refused == 2
+            assert f"an event of {MAX_JSON + 1} bytes" in caplog.text
 
 
 def test_a_station_that_is_on_no_network_refuses() -> None:

@@ -101,10 +101,11 @@ class JsonStreams:
 
         return channel.subscribe(put, name="JSON over Zenoh")
 
-    def _push(self, channel: Channel[Any], data: bytes) -> str:
+    def _push(self, channel: Channel[Any], payload: Any) -> str:
         """The id that the event was sent with; InvalidEvent says what is wrong with it."""
-        if len(data) > MAX_JSON:
-            raise InvalidEvent(channel.name, f"an event of {len(data)} bytes; {MAX_JSON} are read")
+        if payload is not None and len(payload) > MAX_JSON:  # before it is copied
+            raise InvalidEvent(channel.name, f"an event of {len(payload)} bytes; {MAX_JSON} are read")
+        data = b"" if payload is None else payload.to_bytes()
         try:
             document = msgspec.json.decode(data, type=dict[str, Any])
         except (msgspec.DecodeError, RecursionError) as error:
@@ -139,15 +140,20 @@ class JsonStreams:
     def _take(self, channel: Channel[Any], key: str, item: Any) -> None:
         """A put, or a query, which is answered."""
         is_query = isinstance(item, self._network.zenoh.Query)
+        pushed, problem = "", ""
         try:
-            pushed = self._push(channel, b"" if item.payload is None else item.payload.to_bytes())
-            if is_query:
-                item.reply(key, msgspec.json.encode({"id": pushed}))
+            pushed = self._push(channel, item.payload)
         except HeliographError as error:
             self.refused += 1
+            problem = str(error)
             log.warning("what a client put for %s is refused: %s", channel.name, error)
-            if is_query:
-                item.reply_err(str(error).encode())
-        finally:
-            if is_query:
-                item.drop()
+        if not is_query:
+            return
+        try:
+            if problem:
+                item.reply_err(problem.encode())
+            else:
+                item.reply(key, msgspec.json.encode({"id": pushed}))
+            item.drop()
+        except self._network.zenoh.ZError as error:  # the session has gone with whoever asked; others ask on
+            log.debug("%s: %s", key, error)
