@@ -169,6 +169,7 @@ class Mesh:
                 transport.streams,
                 ports,
                 self._questions,
+                is_met=self._peers.__contains__,
                 hand_on=lambda peer, run, skip: self.on_run(peer.link, run, skip, by_stream=peer),
                 begin_reading=self._begin_reading,
                 end_reading=self._end_reading,

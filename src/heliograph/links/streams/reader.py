@@ -52,6 +52,8 @@ MAX_ROUNDS: Final = 64
 """How often so many are taken in at most before those of a peer that is gone are all among them."""
 MAX_HELD: Final = 1_024
 """Puts of one stream that wait for another stream to end, or to be told of it."""
+MAX_HELD_BYTES: Final = 64 << 20
+"""Bytes of all puts that wait to be told of their stream; of one stream, those that wait for another."""
 ACK_EVENTS: Final = 4_096
 ACK_BYTES: Final = 1 << 20
 """What is taken in of a stream before it is acknowledged without being asked."""
@@ -128,6 +130,7 @@ class IncomingStream:
         self.after: IncomingStream | None = None
         """What is handed on first, until it has ended."""
         self.held: list[tuple[int, StreamPut]] = []
+        self.held_bytes = 0
         self.is_over = False
         self.events = 0
         self.puts = 0
@@ -172,6 +175,7 @@ class StreamReader:
     Args:
         transport: what carries streams.
         questions: where to ask for what did not come.
+        is_met: whether there is a session with a station; of others nothing is kept.
         hand_on: takes in a run of a peer's events without its first ones.
         begin_reading: told when streams of a peer are read from now on.
         end_reading: told when all that has come of them is handed on.
@@ -184,6 +188,7 @@ class StreamReader:
         ports: Ports,
         questions: Rpc,
         *,
+        is_met: Callable[[int], bool],
         hand_on: Callable[[Peer, m.Run, int], None],
         begin_reading: Callable[[Peer], None],
         end_reading: Callable[[Peer], None],
@@ -192,12 +197,14 @@ class StreamReader:
         self._transport = transport
         self._tasks = ports.tasks
         self._questions = questions
+        self._is_met = is_met
         self._hand_on = hand_on
         self._begin_reading = begin_reading
         self._end_reading = end_reading
         self._to_do: deque[Callable[[], None]] = deque()
         self._streams: dict[tuple[int, int], list[IncomingStream]] = {}
         self._early: dict[tuple[int, int], list[tuple[StreamKey, bytes]]] = {}
+        self._early_bytes = 0
         self._rounds = 0
         """How often in a row more has come than was taken."""
         self._closed = False
@@ -300,10 +307,15 @@ class StreamReader:
         put = read_put(data, f"{key.station:016x}")
         streams = self._streams.get((key.station, put.number))
         if streams is None:
+            if not self._is_met(key.station):
+                return
             early = self._early.setdefault((key.station, put.number), [])
             early.append((key, data))
-            if len(early) > MAX_HELD or len(self._early) > MAX_HELD:
-                self._early.pop(next(iter(self._early)))
+            self._early_bytes += len(data)
+            if len(early) > MAX_HELD:
+                self._pop_early((key.station, put.number))
+            while len(self._early) > MAX_HELD or self._early_bytes > MAX_HELD_BYTES:
+                self._pop_early(next(iter(self._early)))
             return
         for stream in streams:
             is_known = (stream.channel, stream.derivation) == (key.channel, key.derivation)
@@ -314,10 +326,16 @@ class StreamReader:
                     stream.bytes += len(data) if put.kind != HEARTBEAT else 0
                     self._take_put(stream, key.lane, put)
 
+    def _pop_early(self, key: tuple[int, int]) -> list[tuple[StreamKey, bytes]]:
+        early = self._early.pop(key, [])
+        self._early_bytes -= sum([len(data) for _, data in early])
+        return early
+
     def _take_put(self, stream: IncomingStream, number: int, put: StreamPut) -> None:
         if stream.after is not None:
-            if len(stream.held) < MAX_HELD:
+            if len(stream.held) < MAX_HELD and stream.held_bytes + len(put.payload) <= MAX_HELD_BYTES:
                 stream.held.append((number, put))
+                stream.held_bytes += len(put.payload)
             return
         lane = stream.lanes[number]
         batch: Batch[memoryview] | None
@@ -497,7 +515,7 @@ class StreamReader:
             ending = self._streams.get((peer.link.station, begin.after), [])
             stream.after = next((one for one in reversed(ending) if one.until is not None), None)
         self._streams.setdefault(key, []).append(stream)
-        for early in self._early.pop(key, ()):
+        for early in self._pop_early(key):
             self._take(*early)
 
     def _end(self, peer: Peer, end: m.StreamEnd) -> None:
@@ -530,7 +548,7 @@ class StreamReader:
 
     def _go_on(self, stream: IncomingStream) -> None:
         stream.after = None
-        held, stream.held = stream.held, []
+        held, stream.held, stream.held_bytes = stream.held, [], 0
         for number, put in held:
             self._take_put(stream, number, put)
         for number in range(LANES):
@@ -571,7 +589,8 @@ class StreamReader:
                 self._streams[key] = left
             elif self._streams.pop(key, None) is not None:
                 peer.streams.add_ended(stream.stats())
-        self._early = {key: early for key, early in self._early.items() if key[0] != peer.link.station}
+        for known in [key for key in self._early if key[0] == peer.link.station]:
+            self._pop_early(known)
         if peer.streams.is_read:
             peer.streams.is_read = False
             self._end_reading(peer)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import heliograph as hg
+from heliograph.links.contract import StreamKey
 from heliograph.links.session import messages as m
 from heliograph.links.streams.layout import (
     PIECE,
@@ -26,8 +27,6 @@ LIMIT = 15.0
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from heliograph.links.contract import StreamKey
 
 
 class Pair:
@@ -231,3 +230,33 @@ def test_a_put_that_somebody_forged_loses_no_event_and_makes_few_questions(
     assert ours.stats().total.delivered == 51
     assert pair.missed() == 0
     assert len(questions) <= 60  # one for each put at most
+
+
+def test_puts_of_a_station_that_nobody_knows_are_not_kept_and_those_of_a_known_one_within_a_bound(
+    pairs: list[Pair], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heliograph.links.streams.reader.MAX_HELD_BYTES", 10_000)
+    pair = Pair(1)
+    pairs.append(pair)
+    ours, theirs = pair.channels(hg.QoS())
+    theirs.subscribe(lambda track: pair.seen.append(track.id))
+    assert ours.wait_matched(1, LIMIT)
+    streams = pair.network.streams_of(pair.taker.id)
+    assert streams is not None
+    assert pair.taker.mesh is not None
+    reader = pair.taker.mesh._streaming
+    assert reader is not None
+    before = reader.taken
+    for station in (77, pair.source.id):
+        for number in range(1_000, 1_300):
+            put = events_put(number, 1, 1, b"x" * 480)
+            streams.came(StreamKey("air.tracks", "0" * 32, station, 3), put)
+    assert wait_until(lambda: reader.taken >= before + 600)
+    assert {station for station, _ in reader._early} == {pair.source.id}
+    assert reader._early_bytes == 20 * 500
+    assert sum(len(data) for early in reader._early.values() for _, data in early) == 20 * 500
+    ours.push(Track(0))
+    assert wait_until(lambda: pair.seen == [0])
+    pair.source.close(1.0)
+    assert wait_until(lambda: not reader._early)
+    assert reader._early_bytes == 0
