@@ -902,6 +902,15 @@ class TwoTopics:
             self.writers[place].write(Track(n, float(n)))
         self.publisher.end_coherent_changes()
 
+    def write_until_timeout(self, most: int) -> int:
+        """How many sets it wrote before there was no room in time."""
+        for number in range(most):
+            try:
+                self.write_set(0, 1)
+            except WriteTimeout:
+                return number
+        return most
+
     def seen(self) -> list[tuple[int, float]]:
         """All samples in the order of the group: which reader, and the value."""
         self.subscriber.begin_access()
@@ -955,6 +964,30 @@ def test_a_set_of_a_group_waits_until_there_is_room_for_all_of_it(
     assert two.seen() == [(0, 0.0), (1, 1.0)]
     rejected = [reader.get_sample_rejected_status().total_count for reader in two.readers]
     assert sum(rejected) == 1
+
+
+def test_sets_that_come_during_an_access_wait_within_the_limits_and_none_is_lost(
+    participant: dcps.DomainParticipant,
+) -> None:
+    two = TwoTopics(participant, resource_limits=dcps.ResourceLimits(max_samples=2))
+    two.subscriber.begin_access()
+    written = two.write_until_timeout(50)
+    assert written < 50
+    assert sum(reader.get_sample_rejected_status().total_count for reader in two.readers) > 0
+    two.subscriber.end_access()
+    two.subscriber.begin_access()
+    assert [len(reader.read()) for reader in two.readers] == [2, 2], "as many as there is room for"
+    two.subscriber.end_access()
+    got: list[tuple[int, float]] = []
+
+    def came(sets: int) -> bool:
+        got.extend(two.seen())
+        return len(got) >= 2 * sets
+
+    assert wait_until(lambda: came(written)), got
+    two.write_set(0, 1)
+    assert wait_until(lambda: came(written + 1)), got
+    assert sorted(got) == [(0, 0.0)] * (written + 1) + [(1, 1.0)] * (written + 1)
 
 
 def test_a_set_that_no_empty_cache_could_hold_is_rejected_whole(participant: dcps.DomainParticipant) -> None:

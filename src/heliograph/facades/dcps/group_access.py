@@ -7,7 +7,9 @@
 A set of a publisher has parts of several writers. It is seen when every part has come that a reader of the
 subscriber was matched for when the first one came, and there is room for all of it: then all caches get it at
 once, under the lock of the domain, or at the end of the access that is going on. A set that lost a part, or
-its writer, is never seen. A set that would not fit into empty caches is rejected as a whole.
+its writer, is never seen. A set that would not fit into empty caches is rejected as a whole. Sets that wait
+for the end of an access count as if the caches had them: what the limits leave no room for is rejected, and
+comes again to a reliable reader.
 
 Samples of one publisher are in the order of their writing, which is that of `station_seq` in their headers;
 those of different ones in the order of their arrival, as far as the first rule leaves it open.
@@ -18,9 +20,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from heliograph.channel.queueing.reader_cache import Arrival, Ignored, Refusal, SampleSelection
+    from heliograph.channel.queueing.reader_cache import (
+        Arrival,
+        CacheLimits,
+        Ignored,
+        Refusal,
+        SampleSelection,
+    )
     from heliograph.facades.dcps.reader import DataReader
     from heliograph.model.instance_change import CoherentPart
 
@@ -91,7 +99,7 @@ class GroupAccess:
         found.parts[pair][part.place] = arrival._replace(part=None)
         if not found.is_whole:
             return "staged"
-        why = self._no_room(readers, found)
+        why = self._no_room(readers, found, self._whole)
         if why is not None and why != "too-large":
             del found.parts[pair][part.place]
             return why
@@ -105,11 +113,18 @@ class GroupAccess:
         return None
 
     def _no_room(
-        self, readers: Iterable[DataReader[Any]], found: _GroupSet
+        self, readers: Iterable[DataReader[Any]], found: _GroupSet, before: Sequence[_GroupSet] = ()
     ) -> Refusal | Literal["too-large"] | None:
+        """Why a set cannot enter the caches, after others that wait."""
         whys = [one.cache.no_room_for(found.of(one.instance_handle)) for one in readers]
         if "too-large" in whys:
             return "too-large"
+        if before:
+            for one in readers:
+                if _is_limited(one.cache.limits) and (parts := found.of(one.instance_handle)):
+                    waiting = [part for other in before for part in other.of(one.instance_handle)]
+                    why = one.cache.no_room_for([*waiting, *parts])
+                    whys.append("samples" if why == "too-large" else why)
         return next((why for why in whys if why is not None), None)
 
     def _show(self, readers: Iterable[DataReader[Any]], found: _GroupSet) -> None:
@@ -132,6 +147,10 @@ class GroupAccess:
             elif writer is None:
                 for pair in pairs:
                     del one.expected[pair], one.parts[pair]
+
+
+def _is_limited(limits: CacheLimits) -> bool:
+    return (limits.max_samples, limits.max_instances, limits.max_samples_per_instance) != (None, None, None)
 
 
 def in_order(readers: Iterable[DataReader[Any]], wanted: SampleSelection, now: int) -> list[DataReader[Any]]:
