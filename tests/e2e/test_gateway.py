@@ -13,6 +13,7 @@ import pytest
 import heliograph as hg
 from heliograph.errors import NotPossible
 from heliograph.links.transports.memory import MemoryNetwork
+from heliograph.model.event_id_set import PAGE_BYTES, SUPPLIER_BYTES
 from heliograph.runtime.ports import system_ports
 from tests.e2e.link_support import LIMIT, Track, own_meeting_folder, wait_until
 
@@ -389,6 +390,28 @@ def test_nothing_crosses_into_a_channel_for_members_until_one_of_its_name_has_jo
     east.manager.join("air.tracks", "gateway to east", access="supply")
     assert wait_until(lambda: got == list(range(5)))
     assert wait_until(lambda: gateway.stats()[0].forwarded == 5)
+
+
+def test_an_event_of_a_supplier_for_whom_there_is_no_room_waits_and_is_not_acknowledged(
+    opened: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    west = opened.enter_context(hg.Station(tmp_path / "west", domain="west"))
+    tracks = west.channel("air.tracks", Track, qos=PERSISTENT)
+    for i in range(3):
+        tracks.supplier(f"supplier {i}").push(Track(i))
+    with monkeypatch.context() as patch, hg.Station(tmp_path / "east", domain="east") as east:
+        patch.setattr("heliograph.journal.writing.forwarded_ids.LIMIT", 2 * (SUPPLIER_BYTES + PAGE_BYTES))
+        with hg.Gateway(west, east, "air.tracks", start="earliest") as gateway:
+            assert wait_until(lambda: "no room" in gateway.stats()[0].waits_for)
+            assert gateway.stats()[0].untold == 0
+    with (
+        hg.Station(tmp_path / "east", domain="east") as east,
+        hg.Gateway(west, east, "air.tracks", start="earliest") as gateway,
+    ):
+        assert wait_until(lambda: gateway.stats()[0].forwarded >= 1 and gateway.stats()[0].under_way == 0)
+        there = east.channel("air.tracks", Track)
+        with there.consumer(start="earliest", until="now") as consumer:
+            assert [track.id for track in consumer] == [0, 1, 2]
 
 
 def test_mistakes_are_refused_where_they_are_made(opened: ExitStack) -> None:

@@ -79,13 +79,13 @@ class CrossingStats(msgspec.Struct, frozen=True):
     target: str
     """The domain into which they were given."""
     forwarded: int
-    """Given to the other domain, and on a persistent channel kept there."""
+    """Given to the other domain; on a persistent channel kept there, by this gateway or by another before."""
     returned: int
     """Had been in the other domain before, by the domains that they name."""
     too_far: int
     """Had been in as many domains as the gateway allows."""
     repeated: int
-    """Were in this channel of the other domain already: another gateway was faster."""
+    """Were in the channel there already: another gateway was faster. None on persistent channels."""
     untold: int
     """Too old to be told from those that were there; see `heliograph.model.event_id_set`."""
     expired: int

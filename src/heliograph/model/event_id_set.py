@@ -3,7 +3,11 @@
 Sequence numbers of one supplier and epoch are bits in pages of 4,096. A page that is full costs a reference,
 one with holes half a kilobyte: a supplier of whose events a filter lets some pass costs a bit per event. All
 pages together stay below a limit in bytes. Beyond it the lowest pages of the supplier with the most go, and
-what is older than the lowest page can no longer be told apart: it is refused, never taken twice.
+what is older than the lowest page can no longer be told apart: it is refused, not taken twice. When each has
+one page left a new supplier takes the place of the one that was silent longest, if for a day; that one is
+forgotten whole, and a copy of its events that comes later still is taken for new.
+
+Sequences begin at 1. Number 0 counts as known, so that the first page becomes full, too.
 """
 
 from __future__ import annotations
@@ -147,9 +151,9 @@ class EventIdSet:
         number, bit = divmod(sequence, PAGE)
         page = known.pages.get(number)
         if page is None:
-            page = 0
+            page = 0 if number else 1
             self.bytes += PAGE_BYTES
-        elif page >> bit & 1:
+        if page >> bit & 1:
             return "known"
         page |= 1 << bit
         if page == FULL:

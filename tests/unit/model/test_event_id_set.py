@@ -11,7 +11,7 @@ from heliograph.model.event import EventId
 from heliograph.model.event_id_set import FULL_BYTES, PAGE, PAGE_BYTES, SUPPLIER_BYTES, EventIdSet
 from tests.support import examples
 
-SEQUENCES = st.integers(0, 3 * PAGE) | st.integers(0, 2**62)
+SEQUENCES = st.integers(1, 3 * PAGE) | st.integers(1, 2**62)
 
 
 class EventIds(RuleBasedStateMachine):
@@ -30,7 +30,7 @@ class EventIds(RuleBasedStateMachine):
 
     @rule(supplier=st.sampled_from("ab"), first=st.integers(0, 3), pages=st.integers(1, 2))
     def add_whole_pages(self, supplier: str, first: int, pages: int) -> None:
-        for sequence in range(first * PAGE, (first + pages) * PAGE):
+        for sequence in range(max(1, first * PAGE), (first + pages) * PAGE):
             event = EventId(supplier, 1, sequence)
             assert (self.ids.add(event) == "known") == (event in self.model)
             self.model.add(event)
@@ -56,7 +56,7 @@ TestEventIds = EventIds.TestCase
 TestEventIds.settings = settings(max_examples=examples(20), stateful_step_count=15, deadline=None)
 
 
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 40 * PAGE)), max_size=300))
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 40 * PAGE)), max_size=300))
 @settings(max_examples=examples(100), deadline=None)
 def test_with_little_room_nothing_is_new_twice_and_the_limit_holds(added: list[tuple[str, int]]) -> None:
     limit = 3 * SUPPLIER_BYTES + 5 * PAGE_BYTES
@@ -72,7 +72,7 @@ def test_with_little_room_nothing_is_new_twice_and_the_limit_holds(added: list[t
 
 def test_a_supplier_without_holes_costs_the_same_however_long_it_goes_on() -> None:
     ids = EventIdSet(lambda: 0)
-    for sequence in range(20 * PAGE):
+    for sequence in range(1, 20 * PAGE):
         assert ids.add(EventId("a", 1, sequence)) == "new"
     assert ids.bytes == SUPPLIER_BYTES
     assert ids.add(EventId("a", 1, 17)) == "known"
@@ -80,20 +80,20 @@ def test_a_supplier_without_holes_costs_the_same_however_long_it_goes_on() -> No
 
 def test_a_hole_at_the_beginning_keeps_full_pages_cheap() -> None:
     ids = EventIdSet(lambda: 0)
-    for sequence in range(1, 5 * PAGE):
+    for sequence in range(2, 5 * PAGE):
         ids.add(EventId("a", 1, sequence))
     assert ids.bytes == SUPPLIER_BYTES + PAGE_BYTES + 4 * FULL_BYTES
-    assert ids.add(EventId("a", 1, 0)) == "new"
+    assert ids.add(EventId("a", 1, 1)) == "new"
     assert ids.bytes == SUPPLIER_BYTES
 
 
 def test_what_is_older_than_the_lowest_page_is_too_old_and_said_to_be() -> None:
     ids = EventIdSet(lambda: 0, limit=SUPPLIER_BYTES + 2 * PAGE_BYTES)
     for page in range(4):
-        assert ids.add(EventId("a", 1, page * PAGE)) == "new"
+        assert ids.add(EventId("a", 1, page * PAGE + 1)) == "new"
     assert ids.add(EventId("a", 1, 5)) == "too old"
-    assert ids.add(EventId("a", 1, 3 * PAGE)) == "known"
-    assert ids.add(EventId("a", 1, 3 * PAGE + 1)) == "new"
+    assert ids.add(EventId("a", 1, 3 * PAGE + 1)) == "known"
+    assert ids.add(EventId("a", 1, 3 * PAGE + 2)) == "new"
 
 
 def test_a_full_set_takes_no_further_supplier_until_one_was_silent_for_long() -> None:

@@ -1,4 +1,4 @@
-"""The ids of events of other domains that a partition has kept: each is kept once, however late a copy comes.
+"""The ids of events of other domains that a partition has kept: each is kept once, though a copy comes late.
 
 The window of repeated pushes (`dedup_window`) knows the last 65,536 events. Two gateways may bring the same
 event at times that are further apart: one of them was cut off for a day. So of what gateways bring all ids
@@ -7,7 +7,8 @@ are known, as bits (`heliograph.model.event_id_set`).
 The truth is the journal. Its rows are read once, when the first such event comes after opening; what was read
 is kept in a file of its own, with the offset behind it, so that the next opening reads from there, and rows
 that retention has removed since are known as well. Only rows that are durable go into that file: an id in it
-whose row is lost would lose the event.
+whose row is lost would lose the event. The file is written by that reading alone: rows that were both
+written and removed by retention between two openings are known until the partition is closed, not after.
 """
 
 from __future__ import annotations
