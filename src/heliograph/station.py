@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     from heliograph.patterns.pattern import Pattern
     from heliograph.patterns.subscription import PatternSubscription
     from heliograph.runtime.error_reporting import OnError
-    from heliograph.scheduling.tasks import Schedule
+    from heliograph.scheduling.admission import Schedule
     from heliograph.web.server import PageServer
     from heliograph.workers.supervisor import BandWorker, WorkerOptions
 
@@ -583,7 +583,7 @@ class Station:
             blocking: seconds that anything of lower priority may hold up anything of higher, beside that: an
                 interpreter lock's switch interval, a lock.
         """
-        from heliograph.scheduling.tasks import Schedule  # noqa: PLC0415 - few programs have tasks
+        from heliograph.scheduling.admission import Schedule  # noqa: PLC0415 - few programs have tasks
 
         self._check_usable()
         clock, tasks = self.ports.clock, self.ports.tasks

@@ -13,7 +13,7 @@ import threading
 from heliograph.journal.format.records import Record
 from heliograph.journal.limits import Limits
 from heliograph.journal.maintenance.seal import seal
-from heliograph.journal.writing.writer import PartitionWriter
+from heliograph.journal.writing.group_commit import PartitionWriter
 from heliograph.runtime.ports import system_ports
 from tests.unit.journal.helpers import FOLDER, FORMATS, TRACK, track
 

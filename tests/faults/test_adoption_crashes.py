@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from heliograph.journal.format.batch_marks import Mark
+    from heliograph.journal.writing.group_commit import PartitionWriter
     from heliograph.journal.writing.partition import Chunk, WritablePartition
-    from heliograph.journal.writing.writer import PartitionWriter
 
 CHANNEL, WRITER = "air.totals", "totals"
 

@@ -12,7 +12,7 @@ from heliograph.journal.format.records import Record
 from heliograph.journal.limits import Limits
 from heliograph.journal.maintenance.seal import seal
 from heliograph.journal.reading.reader import PartitionReader
-from heliograph.journal.writing.writer import PartitionWriter
+from heliograph.journal.writing.group_commit import PartitionWriter
 from heliograph.sim import Simulation
 from tests.support import examples
 from tests.unit.journal.helpers import FOLDER, FORMATS, TRACK

@@ -11,7 +11,7 @@ import pytest
 import heliograph as hg
 from heliograph.journal.limits import Limits
 from heliograph.journal.maintenance.seal import seal
-from heliograph.journal.writing.writer import PartitionWriter
+from heliograph.journal.writing.group_commit import PartitionWriter
 from heliograph.links.transports.memory import MemoryNetwork
 from heliograph.runtime.ports import system_ports
 from heliograph.sim import SimDisk, Simulation

@@ -63,13 +63,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from heliograph.channel.admin import Published
-    from heliograph.channel.admission import Admission
     from heliograph.channel.context import ChannelContext
     from heliograph.channel.derived_channel import DerivedChannel, Derives
     from heliograph.channel.explain import EventExplanation, GeneratedCode, Why
     from heliograph.channel.history.instances import InstanceLimits, InstanceStore
     from heliograph.channel.history.operations import Operations
     from heliograph.channel.history.store import HistoryPartition, HistoryStore, SupplierLease
+    from heliograph.channel.members_only import Admission
     from heliograph.channel.observer import Observer
     from heliograph.channel.publish.acks import AckMonitor
     from heliograph.channel.publish.entry import Source

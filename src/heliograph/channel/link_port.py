@@ -19,11 +19,11 @@ from heliograph.runtime.timeouts import check_timeout
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from heliograph.channel.admission import Admission
     from heliograph.channel.channel import Channel
     from heliograph.channel.history.feed import JournalQueue
     from heliograph.channel.history.partitions import Journalled
     from heliograph.channel.history.store import HistoryPartition, OnDurable
+    from heliograph.channel.members_only import Admission
     from heliograph.channel.publish.worker_acks import Supervisor
     from heliograph.channel.queueing.history_merge import Floors, LateJoin
     from heliograph.channel.queueing.queue import Item

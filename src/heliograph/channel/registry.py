@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from heliograph.channel.admission import Admission
     from heliograph.channel.history.feed import Feed
     from heliograph.channel.inline_counters import Accounts
+    from heliograph.channel.members_only import Admission
     from heliograph.channel.publish.entry import Source
     from heliograph.channel.queueing.queue import Item
     from heliograph.channel.routing.forwarding import Origin

@@ -91,7 +91,7 @@ def _network(
     config: str | None, listen: Sequence[str], connect: Sequence[str], identity: str | None
 ) -> Callable[[str, Collection[int]], Iterator[Finding]]:
     """Looks at what a station of these options has outside of its process; mistakes in them fail at once."""
-    from heliograph.cli.network_checks import examine_network  # noqa: PLC0415 - as above
+    from heliograph.cli.doctor_network import examine_network  # noqa: PLC0415 - as above
     from heliograph.runtime.endpoints import Network, parse  # noqa: PLC0415 - as above
     from heliograph.station import configuration_of  # noqa: PLC0415 - as above
 

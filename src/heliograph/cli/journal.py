@@ -336,7 +336,7 @@ def seal(
     from heliograph.journal.format.manifest import load  # noqa: PLC0415 - as above
     from heliograph.journal.station_folder import KEEP_ALL  # noqa: PLC0415 - as above
     from heliograph.journal.tools.repair import folder_lock  # noqa: PLC0415 - as above
-    from heliograph.journal.writing.writer import PartitionWriter  # noqa: PLC0415 - as above
+    from heliograph.journal.writing.group_commit import PartitionWriter  # noqa: PLC0415 - as above
     from heliograph.model.formats import FormatRegistry  # noqa: PLC0415 - as above
     from heliograph.runtime.ports import system_ports  # noqa: PLC0415 - as above
 

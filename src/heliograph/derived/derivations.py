@@ -27,7 +27,7 @@ from heliograph.derived.tap import Tap
 from heliograph.derived.transform import Transform
 from heliograph.errors import Closed, HeliographError, NotPossible
 from heliograph.errors.sentences import station_text
-from heliograph.links.interest.derivations import read_derivation
+from heliograph.links.interest.derivation_wire import read_derivation
 from heliograph.links.session.rpc import reply_apart
 from heliograph.model.event import Event, info_of
 from heliograph.qos.policies import QoS

@@ -27,9 +27,9 @@ from heliograph.journal.tools.inspection import (
     partitions,
     verify,
 )
+from heliograph.journal.writing.group_commit import PartitionWriter, WriterStats
 from heliograph.journal.writing.receipt import AppendReceipt
 from heliograph.journal.writing.recovery import Recovery
-from heliograph.journal.writing.writer import PartitionWriter, WriterStats
 
 __all__ = [
     "EVENT",

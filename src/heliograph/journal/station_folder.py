@@ -44,15 +44,15 @@ from heliograph.journal.limits import DAY, Limits
 from heliograph.journal.names import ACTIVITY, CHANNELS, CONSUMERS, DELAYED, escaped
 from heliograph.journal.published.publisher import SegmentPublisher
 from heliograph.journal.store import JournalStore
+from heliograph.journal.writing.group_commit import PartitionWriter
 from heliograph.journal.writing.shared_threads import SharedThreads
-from heliograph.journal.writing.writer import PartitionWriter
 from heliograph.model.formats import FormatRegistry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from heliograph.channel.admission import Admission
     from heliograph.channel.history.store import OnDurable
+    from heliograph.channel.members_only import Admission
     from heliograph.journal.inbox.staging import StagedBatch
     from heliograph.journal.maintenance.retention import ConsumerPosition
     from heliograph.journal.published.publication import Store

@@ -32,8 +32,8 @@ from heliograph.journal.names import escaped
 from heliograph.journal.reading.reader import PartitionReader
 from heliograph.journal.writing.dedup_window import WINDOW, DedupWindow
 from heliograph.journal.writing.forwarded_ids import ForwardedIds
+from heliograph.journal.writing.group_commit import PartitionWriter
 from heliograph.journal.writing.producer_leases import ProducerLeases
-from heliograph.journal.writing.writer import PartitionWriter
 from heliograph.model.compatibility import defaults_of, why_apart
 from heliograph.model.event import VIA, Header, info_of
 from heliograph.model.formats import FormatRegistry
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from heliograph.journal.format.compacted_ids import CompactedIds
     from heliograph.journal.limits import Limits
     from heliograph.journal.maintenance.retention import ConsumerPosition
+    from heliograph.journal.writing.group_commit import WriterStats
     from heliograph.journal.writing.producer_leases import ProducerLease
     from heliograph.journal.writing.receipt import AppendReceipt
     from heliograph.journal.writing.shared_threads import SharedThreads
-    from heliograph.journal.writing.writer import WriterStats
     from heliograph.model.event import Event, EventId
     from heliograph.model.formats import Format
     from heliograph.model.history_epochs import Epochs

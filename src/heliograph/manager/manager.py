@@ -62,8 +62,8 @@ from heliograph.runtime.option_names import names_options
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
-    from heliograph.channel.admission import Admission
     from heliograph.channel.channel import Channel
+    from heliograph.channel.members_only import Admission
     from heliograph.channel.registry import Access
     from heliograph.manager.roster import Managed, Membership
     from heliograph.runtime.ports import Ports

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 
 import msgspec
 
-from heliograph.channel.admission import Admission
+from heliograph.channel.members_only import Admission
 from heliograph.channel.registry import Access
 from heliograph.errors import EventChannelNotFound, NameAlreadyUsed, NotAMember, NotOwner, NotPossible
 from heliograph.journal.names import ACTIVITY

@@ -129,7 +129,7 @@ def test_the_window_forgets_the_oldest(tracks: hg.Channel[Track], monkeypatch: p
 @pytest.fixture
 def stuck(tracks: hg.Channel[Track], monkeypatch: pytest.MonkeyPatch) -> Iterator[hg.Channel[Track]]:
     """Its disk hangs: one event is being written, another fills the line."""
-    monkeypatch.setattr("heliograph.journal.writing.writer.MAX_WAITING", 1)
+    monkeypatch.setattr("heliograph.journal.writing.group_commit.MAX_WAITING", 1)
     store = tracks.store
     assert isinstance(store, JournalStore)
     partition, begun, go_on = store._writer._partition, threading.Event(), threading.Event()
@@ -165,7 +165,7 @@ def test_so_does_one_for_asyncio(stuck: hg.Channel[Track]) -> None:
 def test_a_push_for_asyncio_says_how_long_it_has_waited_for_the_disk(
     stuck: hg.Channel[Track], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("heliograph.journal.writing.writer.MAX_WAITING", 1 << 20)
+    monkeypatch.setattr("heliograph.journal.writing.group_commit.MAX_WAITING", 1 << 20)
     with pytest.raises(AppendTimeout) as caught:
         asyncio.run(stuck.apush(Track(2), timeout=0.01))
     assert caught.value.seconds == 0.01

@@ -17,7 +17,7 @@ from heliograph.filters.build import map_contains, tree_of
 from heliograph.filters.check import check
 from heliograph.filters.parser import parse
 from heliograph.filters.typed import conjuncts
-from heliograph.links.interest.filters import from_data, to_data
+from heliograph.links.interest.filter_wire import from_data, to_data
 from heliograph.spark.source.pruning import Skipping, Statistics
 
 if TYPE_CHECKING:

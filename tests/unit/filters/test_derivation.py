@@ -13,7 +13,7 @@ import heliograph as hg
 from heliograph.errors import BadFrame, ExpressionError, FormatError
 from heliograph.filters.derivation import Derivation
 from heliograph.filters.parser import parse, parse_projection
-from heliograph.links.interest.derivations import read_derivation
+from heliograph.links.interest.derivation_wire import read_derivation
 
 
 class Colour(Enum):

@@ -21,8 +21,8 @@ from heliograph.errors import (
     UnknownOption,
 )
 from heliograph.journal.store import JournalStore
+from heliograph.journal.writing.group_commit import PartitionWriter
 from heliograph.journal.writing.receipt import AppendReceipt
-from heliograph.journal.writing.writer import PartitionWriter
 from heliograph.testing import Rig
 from heliograph.testing import rig as opened_rig
 from tests.e2e.link_support import wait_until

@@ -18,7 +18,7 @@ from heliograph.channel.receive.consumer import Consumer
 from heliograph.channel.selection import ReceiverOptions
 from heliograph.errors import InvalidOption, NotPossible, UnknownOption, WrongArguments
 from heliograph.runtime.option_names import OTHER_WORDS, TAKEN_BY, names_options
-from heliograph.scheduling.tasks import Statement
+from heliograph.scheduling.admission import Statement
 from heliograph.spark import jobs, matches, read, register
 
 if TYPE_CHECKING:

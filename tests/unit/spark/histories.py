@@ -13,7 +13,7 @@ from heliograph.journal.format.records import Record
 from heliograph.journal.limits import Limits
 from heliograph.journal.maintenance.seal import seal
 from heliograph.journal.names import CHANNELS, escaped
-from heliograph.journal.writing.writer import PartitionWriter
+from heliograph.journal.writing.group_commit import PartitionWriter
 from heliograph.model.event import format_of
 from heliograph.model.formats import FormatRegistry
 from heliograph.runtime.ports import Ports, SystemClock, ThreadTasks, system_ports

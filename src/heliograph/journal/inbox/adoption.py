@@ -38,8 +38,8 @@ from heliograph.journal.format.records import RecordRun, decode_runs, encode_row
 from heliograph.journal.inbox import staging
 from heliograph.journal.inbox.staging import BATCH, READY, REFUSED, STAGED, BatchRefusal, StagedBatch
 from heliograph.journal.names import TEMPORARY
+from heliograph.journal.writing.group_commit import FRAME_TARGET, MAX_WAITING, PartitionWriter
 from heliograph.journal.writing.partition import Chunk
-from heliograph.journal.writing.writer import FRAME_TARGET, MAX_WAITING, PartitionWriter
 from heliograph.model.formats import Format, FormatRegistry
 from heliograph.runtime.fault_points import reach
 

@@ -30,7 +30,7 @@ from heliograph.journal.format import checksummed_file as wholefile
 from heliograph.journal.format.frames import RUNS, FrameMeta, HeadHeader, encode_frame
 from heliograph.journal.format.records import RecordRun, encode_rows, rows_payload
 from heliograph.journal.names import TEMPORARY
-from heliograph.journal.writing.writer import MAX_APPEND_BYTES
+from heliograph.journal.writing.group_commit import MAX_APPEND_BYTES
 from heliograph.runtime.fault_points import reach
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from heliograph.channel.ack_protocol import (
 from heliograph.channel.selection import NOW
 from heliograph.errors import QueryFailed
 from heliograph.links.history.pages import Page, PageReader
-from heliograph.links.interest.filters import to_data
+from heliograph.links.interest.filter_wire import to_data
 from heliograph.links.session import messages as m
 from heliograph.model.event import Count, Name, info_of
 from heliograph.model.history_epochs import ID_BYTES

@@ -25,7 +25,7 @@ from heliograph.links.groups.client import (
     to_wire,
 )
 from heliograph.links.history.pages import Page, fitting_page
-from heliograph.links.interest.filters import condition_for, from_data
+from heliograph.links.interest.filter_wire import condition_for, from_data
 from heliograph.model.event import info_of
 
 if TYPE_CHECKING:

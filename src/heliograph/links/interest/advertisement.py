@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from heliograph.links.interest.filters import to_data
+from heliograph.links.interest.filter_wire import to_data
 from heliograph.links.session import messages as m
 from heliograph.model.compatibility import defaults_of
 from heliograph.model.event import info_of

@@ -25,7 +25,7 @@ from heliograph.channel.routing.conditions import AnyCondition
 from heliograph.errors import Closed, ForkedStation, NotMatched
 from heliograph.links.broadcast.carrier_choice import why_by_link
 from heliograph.links.interest.advertisement import describe, nothing_of
-from heliograph.links.interest.filters import condition_for
+from heliograph.links.interest.filter_wire import condition_for
 from heliograph.links.interest.matching import not_coming, unmet, unreadable
 from heliograph.links.mesh.carriers import LinkCarrier, RingCarrier, StreamCarrier, WorkerCarrier
 from heliograph.links.mesh.ingress import Ingress

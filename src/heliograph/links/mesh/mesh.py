@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from heliograph.channel.admission import Admission
 from heliograph.channel.dispatch.reader_handover import HandedOver
+from heliograph.channel.members_only import Admission
 from heliograph.errors import (
     BadFrame,
     LinkLost,
@@ -43,8 +43,8 @@ from heliograph.links.history.directory import check_state, find_keepers, record
 from heliograph.links.history.late_join import LateJoinFetcher
 from heliograph.links.history.server import HistoryServer
 from heliograph.links.interest.advertisement import RemoteStation, describe
-from heliograph.links.interest.derivations import read_derivation
-from heliograph.links.interest.filters import from_data
+from heliograph.links.interest.derivation_wire import read_derivation
+from heliograph.links.interest.filter_wire import from_data
 from heliograph.links.mesh.egress import Egress
 from heliograph.links.mesh.failure_detector import FailureDetector
 from heliograph.links.mesh.peer import Peer

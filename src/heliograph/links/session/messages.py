@@ -112,7 +112,7 @@ class Want(msgspec.Struct, array_like=True, frozen=True):
     format_id: bytes
     """How the consumers' class looks: where it differs, the source sends more and the receiver filters."""
     tree: Any = None
-    """The condition as data; see `heliograph.links.interest.filters`."""
+    """The condition as data; see `heliograph.links.interest.filter_wire`."""
     sources: tuple[str, ...] | None = None
     defaults: tuple[str, ...] = ()
     """Fields of that class that an event need not have, as dotted paths: by them the source knows whether its
@@ -125,7 +125,7 @@ class Derived(msgspec.Struct, array_like=True, frozen=True):
     """What a derived channel is derived from, and how."""
 
     data: Any
-    """See `heliograph.links.interest.derivations`."""
+    """See `heliograph.links.interest.derivation_wire`."""
     asked: bool
     """Whether a program of the station that says so has asked for it: else it was asked by other stations."""
 

@@ -10,7 +10,7 @@ import pytest
 from heliograph.errors import AppendFailed, DiskError
 from heliograph.journal.format.batch_marks import MAX_MARKS, Mark, decode_marks, encode_marks, remembered
 from heliograph.journal.limits import Limits
-from heliograph.journal.writing.writer import PartitionWriter
+from heliograph.journal.writing.group_commit import PartitionWriter
 from heliograph.sim import Fails, SimDisk
 from tests.unit.journal.helpers import (
     FOLDER,

@@ -21,7 +21,7 @@ from heliograph.journal.inbox.staging import (
     key_of,
     make_inbox,
 )
-from heliograph.journal.writing.writer import PartitionWriter
+from heliograph.journal.writing.group_commit import PartitionWriter
 from heliograph.model.formats import FormatRegistry
 from heliograph.sim import Fails, SimDisk
 from tests.unit.journal.helpers import FOLDER, TRACK, HandClock, history, ports, track, tracks

@@ -16,8 +16,8 @@ from heliograph.journal.limits import Limits
 from heliograph.journal.maintenance.compactor import rewrite
 from heliograph.journal.reading.reader import PartitionReader
 from heliograph.journal.tools.inspection import verify
+from heliograph.journal.writing.group_commit import PartitionWriter
 from heliograph.journal.writing.partition import WritablePartition
-from heliograph.journal.writing.writer import PartitionWriter
 from heliograph.runtime.ports import LocalDisk, system_ports
 from heliograph.sim import SimDisk
 from tests.unit.journal.helpers import (

@@ -20,8 +20,8 @@ from heliograph.journal.maintenance.seal import seal, seal_in_process
 from heliograph.journal.reading.reader import PartitionReader
 from heliograph.journal.tools.inspection import verify
 from heliograph.journal.writing import segment_writer as segmentwriter
+from heliograph.journal.writing.group_commit import PartitionWriter
 from heliograph.journal.writing.partition import WritablePartition
-from heliograph.journal.writing.writer import PartitionWriter
 from heliograph.model import field_types as ft
 from heliograph.model.formats import Field, Format, FormatRegistry
 from heliograph.runtime.ports import LocalDisk, system_ports

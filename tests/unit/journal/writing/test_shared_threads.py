@@ -12,8 +12,8 @@ import pytest
 import heliograph as hg
 from heliograph.errors import AppendFailed, PartitionInUse
 from heliograph.journal.names import LOCK
+from heliograph.journal.writing.group_commit import PartitionWriter
 from heliograph.journal.writing.shared_threads import COMMITTERS, MAX_OPEN, SharedThreads
-from heliograph.journal.writing.writer import PartitionWriter
 from heliograph.runtime.ports import Ports, SystemClock, SystemRandom, ThreadTasks, system_ports
 from heliograph.sim import SimDisk
 from tests.unit.journal.helpers import FOLDER, FORMATS, chunk, commit, history, partition, track, tracks

@@ -10,7 +10,7 @@ import pytest
 import heliograph as hg
 from heliograph.errors import BadFrame
 from heliograph.filters.parser import parse
-from heliograph.links.interest.filters import condition_for, from_data, to_data
+from heliograph.links.interest.filter_wire import condition_for, from_data, to_data
 from heliograph.links.session.messages import Want
 
 EXPRESSIONS = (

@@ -19,8 +19,8 @@ from heliograph.errors import (
 )
 from heliograph.journal.format.records import RecordRun
 from heliograph.journal.limits import Limits
-from heliograph.journal.writing import writer as writers
-from heliograph.journal.writing.writer import PartitionWriter
+from heliograph.journal.writing import group_commit as writers
+from heliograph.journal.writing.group_commit import PartitionWriter
 from heliograph.runtime.ports import system_ports
 from heliograph.sim import Fails, SimDisk, Simulation
 from tests.unit.journal.helpers import FOLDER, FORMATS, TRACK, history, ports, track, tracks

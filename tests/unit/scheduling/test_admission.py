@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import heliograph as hg
 from heliograph.errors import InvalidTask, NotPossible, NotSchedulable, UnknownOption
 from heliograph.runtime.durations import Durations
-from heliograph.scheduling.tasks import RUNS
+from heliograph.scheduling.admission import RUNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

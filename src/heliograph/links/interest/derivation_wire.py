@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from heliograph.errors import BadFrame, ExpressionError
-from heliograph.links.interest.filters import from_data
+from heliograph.links.interest.filter_wire import from_data
 from heliograph.model.formats import MAX_FIELDS, MAX_NAME
 
 if TYPE_CHECKING:
