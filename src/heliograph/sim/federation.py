@@ -513,9 +513,11 @@ class Federation:
 
     def _check_acks(self) -> None:
         """A gateway that is started again takes nothing of what was acknowledged before."""
-        self._wait(self._is_crossing, "every gateway is there")
-        self.simulation.tasks.sleep(3.0)  # one may have more to give than another; acknowledgements follow
-        self._wait(self._is_settled, "nothing is on its way")
+        # A gateway whose keeper was away takes what it could not acknowledge there once more when it is back.
+        self._wait(
+            lambda: self._is_crossing() and self._is_settled() and self._is_acknowledged(),
+            "what gateways have handed on is acknowledged",
+        )
         gateways = [host for host in self.hosts.values() if host.gateway is not None]
         for host in gateways:
             host.kill(power=False)
@@ -526,6 +528,17 @@ class Federation:
             for row in host.gateway.stats() if host.gateway is not None else ():
                 if row.taken:
                     self._break(f"{host.name} was given {row.taken} events again that it had acknowledged")
+
+    def _is_acknowledged(self) -> bool:
+        """Whether every keeper has it that its gateways have handed on all that it keeps."""
+        return not any(
+            durable.lag
+            for host in self.hosts.values()
+            if host.name.startswith("source")
+            for _, station in host.stations
+            for channel in station.snapshot().channels
+            for durable in channel.durable
+        )
 
     def _is_crossing(self) -> bool:
         rows = [gateway.stats() for gateway in self._gateways()]
