@@ -1,6 +1,6 @@
 """MCAP files: a channel's history for Foxglove, PlotJuggler and other readers of robot logs, and back.
 
-    write(History("data", "air.tracks", None, None, None), "air.tracks", Path("tracks.mcap"))
+    write(HistoryRows("data", "air.tracks", None, None, None), "air.tracks", Path("tracks.mcap"))
     read(Path("drive.mcap"), station)  ->  {"robot.pose": 1200}
 
 A channel is a topic whose messages are JSON with a JSON Schema, which these tools plot without a plug-in. The
