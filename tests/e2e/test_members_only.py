@@ -38,6 +38,8 @@ def wing(folder: Path) -> Iterator[tuple[hg.Station, hg.Station, hg.Supplier[Tra
         hg.Station(domain="e2e") as outside,
     ):
         keeper.keep_for_others()
+        assert studio.mesh is not None
+        assert studio.mesh.meet_all(LIMIT)
         studio.domain_manager.create("wing", Track, owner="anna", lease=0)
         with studio.domain_manager.member("wing", "anna").supplier() as anna:
             anna.push(Track(1))

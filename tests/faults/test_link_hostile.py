@@ -223,7 +223,7 @@ def test_a_station_with_which_no_version_is_shared_is_refused_with_a_sentence(
         caller.send(of_version(newest, hello(1, oldest=oldest)))
         assert sentence.encode() in caller.socket.recv(65_536)
         assert caller.is_hung_up()
-    assert f"speaks {sentence} of the link protocol, this station {m.VERSION}" in caplog.text
+    assert f"speaks {sentence} of the link protocol, this station {m.OLDEST} to {m.VERSION}" in caplog.text
     assert_unharmed(station)
 
 

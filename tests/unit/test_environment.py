@@ -95,7 +95,7 @@ def test_a_terminal_has_one_line_that_changes(tmp_path: Path) -> None:
     out = Terminal()
     setup.set_up(made(tmp_path), setup.Progress(out, 60))
     shown = [line.partition("\x1b[2K")[2] for line in out.getvalue().split("\r")]
-    assert any("installing 2 of 2" in line for line in shown)
+    assert any("installing" in line for line in shown)
     widths = {len(line) for line in shown if "installing" in line and "\n" not in line}
     assert widths
     assert max(widths) <= 60

@@ -121,7 +121,7 @@ class DerivedChannel(Generic[T]):
         return self._derives.derivation.digest
 
     @property
-    def type(self) -> type[T]:
+    def event_type(self) -> type[T]:
         """The class of its events."""
         found: type[T] = self._derives.transform.cls  # type: ignore[assignment]  # `into`, or any
         return found
@@ -129,7 +129,7 @@ class DerivedChannel(Generic[T]):
     @property
     def format(self) -> Format:
         """The format of its events."""
-        return self.type.__event_info__.format
+        return self.event_type.__event_info__.format
 
     @property
     def qos(self) -> Any:
@@ -161,7 +161,7 @@ class DerivedChannel(Generic[T]):
 
     def why(self, event: Any, receiver: str) -> Why:
         """As `Channel.why`; the event is one of the original, or its offset."""
-        if isinstance(event, self.type):
+        if isinstance(event, self.event_type):
             wanted = self._derives.derivation.type
             raise NotPossible(
                 self._derives.original.name,

@@ -279,7 +279,7 @@ def test_what_cannot_be_derived_is_refused_with_the_reason(station: hg.Station) 
     mixed: hg.Channel[Any] = station.channel("mixed", Track, Ship)
     with pytest.raises(NotPossible, match="say type="):
         mixed.derive("id")
-    assert mixed.derive("id", type=Ship).type.__name__ == "Generated"
+    assert mixed.derive("id", type=Ship).event_type.__name__ == "Generated"
     derived: hg.Channel[Any] = station.channel(channel.derive("id").name)
     with pytest.raises(NotPossible, match="is derived itself"):
         derived.derive("id")

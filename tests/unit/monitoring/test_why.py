@@ -179,7 +179,7 @@ def test_stations_whose_quality_of_service_keeps_them_apart_are_the_first_stage(
     tracks = one.channel("air.tracks", Track, qos=hg.QoS(reliability="best-effort"))
     screens = two.channel("air.tracks", Track, qos=hg.QoS(reliability="reliable"))
     screens.subscribe(lambda _: None, where="speed > 300", name="screen")
-    assert wait_until(lambda: screens.stats().unmatched)
+    assert wait_until(lambda: screens.stats().unmatched and tracks.stats().unmatched)
     for speed in (200.0, 400.0):
         answer = hg.why(tracks, Track(1, speed), "screen")
         assert (answer.verdict, answer.stage, answer.station) == ("stopped", "link", "two")
@@ -199,7 +199,7 @@ def test_classes_that_keep_stations_apart_are_named_as_the_log_names_them(
     tracks = one.channel("air.tracks", Track, Note)
     screens = two.channel("air.tracks", TextTrack, Note)
     screens.subscribe(lambda _: None, name="screen")
-    assert wait_until(lambda: screens.stats().unmatched)
+    assert wait_until(lambda: screens.stats().unmatched and tracks.stats().unmatched)
     answer = hg.why(tracks, Track(1), "screen")
     assert (answer.verdict, answer.stage) == ("stopped", "link")
     assert "$.id: i64 of the writer cannot be read as str" in answer.rule
@@ -279,6 +279,6 @@ def test_a_receiver_of_a_derivation_is_found_by_way_of_the_original(
         assert (note.verdict, note.stage) == ("not wanted", "derivation")
     assert hg.why(tracks, Track(1), "dwatsh").remedy == "did you mean 'dwatch'?"
     with pytest.raises(hg.NotPossible, match=r"give one of air\.track"):
-        hg.why(fast, fast.type(1, 2.0), "dwatch")
+        hg.why(fast, fast.event_type(1, 2.0), "dwatch")
     _, answers = one.asker.all_of(tracks, Track(1, 400.0))
     assert [(answer.receiver, answer.station) for answer in answers] == [("dwatch", "two")]

@@ -135,7 +135,6 @@ class AlignJob:
 
     def run(self, spark: SparkSession, **options: Unpack[RunOptions[Aligned]]) -> Aligned:
         """Align what is there now; with `follow` again and again until `stop` is set, or Ctrl-C."""
-        insist_on_session(spark)
         follow = options.get("follow", False)
         if follow and self.test_fraction is not None:
             raise InvalidOption(
@@ -147,6 +146,7 @@ class AlignJob:
             raise InvalidOption(
                 "tolerance", None, "seconds, with linear and follow: how long to wait for the next value"
             )
+        insist_on_session(spark)
         done = Aligned(list(self._named().values()), os.fspath(self.to), self.format)
         done.gaps = dict.fromkeys(self._sides(), 0)
         passes = Passes(done, **options)
