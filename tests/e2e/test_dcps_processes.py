@@ -434,8 +434,6 @@ def test_a_writer_waits_for_readers_elsewhere_within_its_limits(
     """Resource limits of a writer: so many samples at most are not in a reader's cache."""
     if request.node.callspec.params["shared"] == "network":
         pytest.skip("a stream between hosts confirms what came to a station, not what is in a cache there")
-            "a stream between hosts confirms what has come to a station, not what is in a cache there"
-        )
     reader = pair.reader({**RELIABLE, "resource_limits": {"max_samples_per_instance": 1}})
     limited = {
         "resource_limits": {"max_samples": 5},
