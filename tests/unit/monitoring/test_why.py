@@ -267,6 +267,8 @@ def test_a_receiver_of_a_derivation_is_found_by_way_of_the_original(
         "id, speed * 2 AS double", where="speed > 300", type=Track
     )
     fast.subscribe(lambda _: None, where="double < 1000", name="dwatch")
+    # The station of the original hears of it a moment later.
+    assert wait_until(lambda: hg.why(tracks, Track(1, 400.0), "dwatch").verdict == "would be delivered")
     for asking in (tracks, fast):
         slow, good, high = (hg.why(asking, Track(1, speed), "dwatch") for speed in (200.0, 400.0, 600.0))
         assert (slow.verdict, slow.stage, slow.station) == ("stopped", "derivation filter", "two")
